@@ -1,0 +1,1 @@
+"""The admission decision: pure Python, no I/O, injected clock."""

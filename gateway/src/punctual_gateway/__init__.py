@@ -1,0 +1,1 @@
+"""The admission gateway in front of OpenAI-compatible model pods."""

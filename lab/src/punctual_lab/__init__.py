@@ -1,0 +1,1 @@
+"""Load generator, simulator and experiments that check every claim of Punctual."""
