@@ -1,0 +1,80 @@
+"""`punctual-lab`: one command line for load, comparisons, experiments and benchmarks.
+
+Each sub-command is a module with `NAME`, `HELP`, `add_arguments(parser)` and `run(args) -> exit
+code`. Add one by writing the module and naming it in `COMMANDS` under its `NAME`. When a command
+is called, its module alone is imported; `--help` imports them all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from typing import TYPE_CHECKING, Protocol, cast
+
+from punctual_lab.processes import ProcessError, exit_on_sigterm
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COMMANDS = {
+    "load": "punctual_lab.commands.load",
+}
+
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+class Command(Protocol):
+    """What a sub-command's module offers."""
+
+    NAME: str
+    HELP: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the command's own arguments."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do the work and return the exit code."""
+
+
+def build_parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
+    """Build the parser with one sub-parser a command."""
+    parser = argparse.ArgumentParser(
+        prog="punctual-lab",
+        description="Load generator, experiments and benchmarks for Punctual.",
+    )
+    choices = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in commands:
+        sub = choices.add_parser(command.NAME, help=command.HELP, description=command.HELP)
+        command.add_arguments(sub)
+        sub.set_defaults(run=command.run)
+    return parser
+
+
+def load_commands(words: Sequence[str]) -> list[Command]:
+    """Import the module of the command called, or all of them when the first word is no command."""
+    called = words[:1] if words and words[0] in COMMANDS else list(COMMANDS)
+    return [cast("Command", importlib.import_module(COMMANDS[name])) for name in called]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one sub-command. Returns 2 for wrong use, 1 for a failed run, 130 when interrupted."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    args = build_parser(load_commands(words)).parse_args(words)
+    exit_on_sigterm()
+    try:
+        return int(args.run(args))
+    except KeyboardInterrupt:
+        print("interrupted; everything that was started is stopped", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except (ProcessError, ConnectionError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The sub-commands of `punctual-lab`, one module each."""

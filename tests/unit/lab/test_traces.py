@@ -1,0 +1,140 @@
+"""Traces depend on their arguments alone and hold the lengths and times that they were asked for."""
+
+from __future__ import annotations
+
+import gzip
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from punctual_lab.traces import (
+    REFERENCE_MIX,
+    LengthMix,
+    build_burst_trace,
+    build_periodic_burst_trace,
+    build_poisson_trace,
+    offered_seconds,
+    rate_for_load,
+    read_recorded_trace,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+
+
+@given(seed=st.integers(0, 2**32), rate=st.floats(0.5, 50.0))
+def test_poisson_trace_is_reproducible_and_ordered(seed: int, rate: float) -> None:
+    """The same seed gives the same trace, indexed from 0 in time order inside the duration."""
+    trace = build_poisson_trace(rate_per_second=rate, duration_seconds=5.0, seed=seed)
+    assert trace == build_poisson_trace(rate_per_second=rate, duration_seconds=5.0, seed=seed)
+    assert [request.index for request in trace] == list(range(len(trace)))
+    times = [request.at_seconds for request in trace]
+    assert times == sorted(times)
+    assert all(0 <= at < 5.0 for at in times)
+
+
+def test_poisson_trace_has_the_rate_and_the_mix() -> None:
+    """Over many arrivals the rate and the shares of lengths come out as asked."""
+    trace = build_poisson_trace(rate_per_second=20.0, duration_seconds=1000.0, seed=3)
+    assert len(trace) == pytest.approx(20_000, rel=0.03)
+    counts = Counter(request.max_tokens for request in trace)
+    shares = [counts[tokens] / len(trace) for tokens in REFERENCE_MIX.tokens]
+    assert shares == pytest.approx(REFERENCE_MIX.shares, abs=0.015)
+
+
+def test_different_seeds_differ() -> None:
+    """Another seed is another trace."""
+    a, b = (
+        build_poisson_trace(rate_per_second=10.0, duration_seconds=10.0, seed=seed)
+        for seed in (1, 2)
+    )
+    assert a != b
+
+
+def test_burst_leaves_at_once() -> None:
+    """All requests of a burst have time 0 and carry prompt and deadline."""
+    trace = build_burst_trace(count=30, seed=1, prompt_tokens=5, deadline_ms=2000)
+    assert len(trace) == 30
+    assert {(r.at_seconds, r.prompt_tokens, r.deadline_ms) for r in trace} == {(0.0, 5, 2000)}
+
+
+def test_periodic_bursts_start_on_the_period() -> None:
+    """Bursts start at 0, T, 2T before the end."""
+    trace = build_periodic_burst_trace(count=3, period_seconds=10, duration_seconds=30, seed=1)
+    assert Counter(r.at_seconds for r in trace) == {0.0: 3, 10.0: 3, 20.0: 3}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "shares", "message"),
+    [
+        ((), (), "one share for each length"),
+        ((4,), (0.5, 0.5), "one share for each length"),
+        ((4, 16), (0.5, 0.4), "sum to 1"),
+        ((4, 16), (1.5, -0.5), "non-negative"),
+        ((0, 16), (0.5, 0.5), "must be at least 1"),
+    ],
+)
+def test_a_mix_that_cannot_be_drawn_is_refused(
+    tokens: tuple[int, ...], shares: tuple[float, ...], message: str
+) -> None:
+    """A mix without one share a length, or whose shares are no distribution, names the fault."""
+    with pytest.raises(ValueError, match=message):
+        LengthMix(tokens, shares)
+
+
+def test_load_is_rate_times_mean_service() -> None:
+    """A rate from a load offers that load again."""
+    seconds = {4: 0.04, 16: 0.13, 64: 0.5}
+    mean = REFERENCE_MIX.mean_of(seconds)
+    rate = rate_for_load(2.0, mean)
+    trace = build_poisson_trace(rate_per_second=rate, duration_seconds=2000, seed=5)
+    assert offered_seconds(trace, seconds) / 2000 == pytest.approx(2.0, rel=0.05)
+
+
+@pytest.mark.parametrize(("load", "mean"), [(0.0, 1.0), (1.0, 0.0), (-1.0, 1.0)])
+def test_a_load_or_service_of_nothing_is_refused(load: float, mean: float) -> None:
+    """Neither load nor service time may be zero or negative."""
+    with pytest.raises(ValueError, match="must be above 0"):
+        rate_for_load(load, mean)
+
+
+def test_recorded_trace_is_read_clipped_and_scaled(tmp_path: Path) -> None:
+    """Seven-digit fractions are read, times start at 0 and scale, lengths are cut to the maxima."""
+    path = tmp_path / "trace.csv.gz"
+    lines = [
+        "2023-11-16 18:15:46.6805900,374,44",
+        "2023-11-16 18:15:50.6805900,3960,1090",
+        "2023-11-16 18:15:51.6805900,10,0",
+    ]
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        file.write(HEADER + "\n".join(lines) + "\n")
+    trace = read_recorded_trace(
+        path, time_scale=0.5, max_prompt_tokens=900, max_output_tokens=512, deadline_ms=10_000
+    )
+    assert [r.at_seconds for r in trace] == [0.0, 2.0, 2.5]
+    assert [(r.prompt_tokens, r.max_tokens) for r in trace] == [(374, 44), (900, 512), (10, 1)]
+    assert len(read_recorded_trace(path, limit=1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("2023-11-16 18:15:46,ten,44\n", "line 2"),
+        ("yesterday,10,44\n", "line 2"),
+        ("2023-11-16 18:15:46,10\n", "line 2"),
+        ("2023-11-16 18:15:46,1,1\n2023-11-16 18:15:45,1,1\n", "go backwards"),
+    ],
+)
+def test_a_recorded_row_that_cannot_be_read_is_named(
+    tmp_path: Path, body: str, message: str
+) -> None:
+    """The error names the line and what a line must have."""
+    path = tmp_path / "trace.csv"
+    path.write_text(HEADER + body, encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        read_recorded_trace(path)
