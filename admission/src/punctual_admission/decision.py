@@ -1,0 +1,245 @@
+"""The decision: may this request join, and if not, why not.
+
+At arrival the forecast (see `forecast`) gives the wait W and the own service S of the newcomer, in seconds.
+With the time spent since arrival A, the deadline budget D and the safety margin m (see `margin`) the
+newcomer is admitted in mode Predictive if and only if
+
+    A + m * (W + S) <= D    and no admitted request becomes late by it.
+
+The other modes count instead: Unlimited admits all, Bounded and Deadline admit while fewer than N wait.
+Limits on queued and in-flight GPU-seconds hold in every mode. All rules are checked first, in the order of
+`RULES`, and only then is anything taken: a refusal changes nothing.
+
+Symbols: N `queue.maximumRequests`; waiting are those that no free slot can start at once, so a burst of
+N + slots admits N + slots.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from punctual_admission.displacement import find_displaced
+from punctual_admission.forecast import Forecast, Lateness, Trial
+from punctual_admission.outcomes import Reason
+from punctual_admission.policy import Displacement, Enforcement, Mode, Objective, Order, Policy
+from punctual_admission.pool import Pod
+from punctual_admission.retry_after import retry_delay
+from punctual_admission.ticket import Prediction, Refusal, Request, Ticket
+from punctual_admission.track import Item
+
+
+class PoolView(Protocol):
+    """What the decision reads; it changes none of it."""
+
+    @property
+    def pods(self) -> Sequence[Pod]:
+        """Pods that can take work."""
+        ...
+
+    @property
+    def queue(self) -> Sequence[Ticket]:
+        """Waiting tickets, next first."""
+        ...
+
+    @property
+    def queued_work(self) -> float:
+        """GPU-seconds waiting."""
+        ...
+
+    @property
+    def running_work(self) -> float:
+        """GPU-seconds still to be done for running requests."""
+        ...
+
+    @property
+    def running(self) -> int:
+        """How many requests run."""
+        ...
+
+    @property
+    def margin(self) -> float:
+        """Factor on predicted sojourns."""
+        ...
+
+    @property
+    def draining(self) -> bool:
+        """Whether new work is turned away because the process ends."""
+        ...
+
+    def forecast(self, now: float) -> Forecast:
+        """The forecast of the present queue."""
+        ...
+
+    def jitter(self) -> float:
+        """A uniform random number in [0, 1)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The request may join."""
+
+    prediction: Prediction
+    cost: float
+    """GPU-seconds."""
+    pod_id: str | None
+    """The pod that starts it at once, if one has a free slot."""
+    displaced: Ticket | None = None
+    """The waiting request to give up for it."""
+    would_refuse: Reason | None = None
+    """The reason it would have been refused for, under `enforcement: Observe`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One request before the rules: the policy, the pool, and what the forecast says."""
+
+    policy: Policy
+    view: PoolView
+    request: Request
+    cost: float
+    waits: bool
+    """Whether no slot is free for it."""
+    prediction: Prediction
+    trial: Trial
+    displaced: Ticket | None
+
+
+def decide(policy: Policy, view: PoolView, request: Request, now: float) -> Admission | Refusal:
+    """Admit or refuse `request` at `now`; changes nothing."""
+    case = examine(policy, view, request, now)
+    reason = next((r for rule in RULES if (r := rule(case)) is not None), None)
+    observed = policy.enforcement is Enforcement.OBSERVE and reason not in NEVER_OBSERVED
+    if reason is None or observed:
+        pod_id = None if case.waits else case.trial.pod_id
+        displaced = case.displaced if reason is None else None
+        return Admission(case.prediction, case.cost, pod_id, displaced, reason)
+    return Refusal(
+        reason,
+        case.prediction,
+        retry_delay(reason, case.prediction, _seconds_to_next_end(view, now), view.jitter()),
+        _retry_may_help(case),
+    )
+
+
+def examine(policy: Policy, view: PoolView, request: Request, now: float) -> Case:
+    """Work out everything that the rules look at."""
+    newcomer = Item(request.prompt_tokens, request.output_tokens, request.deadline)
+    trial, displaced = Trial(fits=False), None
+    pods, queue = view.pods, view.queue
+    cost = 0.0
+    if pods:
+        cost = pods[0].engine.cost(request.prompt_tokens, request.output_tokens)
+        test = Lateness(now, view.margin, policy.objective)
+        trial, displaced = _try(policy, view, request, newcomer, test)
+    waits = bool(queue) or not any(pod.free_slots and pod.paused_until <= now for pod in pods)
+    prediction = _prediction(policy, view, request, newcomer, now)
+    return Case(policy, view, request, cost, waits, prediction, trial, displaced)
+
+
+def _try(
+    policy: Policy, view: PoolView, request: Request, newcomer: Item, test: Lateness
+) -> tuple[Trial, Ticket | None]:
+    queue, forecast = view.queue, view.forecast(test.now)
+    place = place_in(queue, policy, request)
+    if place == len(queue):
+        trial = forecast.append(newcomer, test)
+    else:
+        trial = forecast.insert(place, newcomer, test)
+    wanted = policy.mode is Mode.PREDICTIVE and policy.queue.displacement is Displacement.LONGEST
+    if trial.fits or not wanted:
+        return trial, None
+    return find_displaced(forecast, queue, place, newcomer, test, view.pods[0].engine)
+
+
+def place_in(queue: Sequence[Ticket], policy: Policy, request: Request) -> int:
+    """Where in the queue the request would stand."""
+    if not queue or policy.queue.order is Order.FIRST_IN_FIRST_OUT:
+        return len(queue)
+    return bisect(queue, request.deadline, key=lambda ticket: ticket.request.deadline)
+
+
+def _prediction(
+    policy: Policy, view: PoolView, request: Request, newcomer: Item, now: float
+) -> Prediction:
+    due = newcomer.end if policy.objective is Objective.COMPLETION else newcomer.first_token
+    known = bool(view.pods)
+    return Prediction(
+        wait=newcomer.start - now if known else 0.0,
+        service=due - newcomer.start if known else 0.0,
+        margin=view.margin,
+        budget=request.budget,
+        spent=now - request.arrival,
+        backlog=view.queued_work + view.running_work,
+        pods=len(view.pods),
+        queued=len(view.queue),
+        running=view.running,
+    )
+
+
+def draining(case: Case) -> Reason | None:
+    """The process is shutting down."""
+    return Reason.DRAINING if case.view.draining else None
+
+
+def pool_exhausted(case: Case) -> Reason | None:
+    """No pod can take work."""
+    return None if case.view.pods else Reason.POOL_EXHAUSTED
+
+
+def queue_full(case: Case) -> Reason | None:
+    """As many wait as may wait; a request that starts at once does not wait."""
+    counted = case.policy.mode in (Mode.BOUNDED, Mode.DEADLINE)
+    full = len(case.view.queue) >= case.policy.queue.maximum_requests
+    return Reason.QUEUE_FULL if counted and case.waits and full else None
+
+
+def work_limit(case: Case) -> Reason | None:
+    """As many GPU-seconds wait as may wait."""
+    limit = case.policy.queue_work_limit
+    over = limit is not None and case.waits and case.view.queued_work + case.cost > limit
+    return Reason.WORK_LIMIT if over else None
+
+
+def pool_headroom_exhausted(case: Case) -> Reason | None:
+    """All work in flight would exceed the pool's limit less its headroom."""
+    limit = case.policy.pool_work_limit
+    over = limit is not None and case.prediction.backlog + case.cost > limit
+    return Reason.POOL_HEADROOM_EXHAUSTED if over else None
+
+
+def deadline_unreachable(case: Case) -> Reason | None:
+    """The promise would not hold, for this request or for an admitted one."""
+    if case.policy.mode is not Mode.PREDICTIVE or case.trial.fits:
+        return None
+    return Reason.DEADLINE_UNREACHABLE
+
+
+RULES: tuple[Callable[[Case], Reason | None], ...] = (
+    draining,
+    pool_exhausted,
+    queue_full,
+    work_limit,
+    pool_headroom_exhausted,
+    deadline_unreachable,
+)
+NEVER_OBSERVED = frozenset({Reason.DRAINING, Reason.POOL_EXHAUSTED})
+"""Reasons that hold whatever `enforcement` says: there is nothing to run the request on."""
+
+
+def _seconds_to_next_end(view: PoolView, now: float) -> float:
+    next_end = view.forecast(now).next_end() if view.pods else now
+    return max(0.0, next_end - now)
+
+
+def _retry_may_help(case: Case) -> bool:
+    """False when even an empty pool is too slow for this request's deadline."""
+    request = case.request
+    if not case.view.pods:
+        return True
+    tokens = request.output_tokens if case.policy.objective is Objective.COMPLETION else 1
+    fastest = min(pod.engine.alone(request.prompt_tokens, tokens) for pod in case.view.pods)
+    return fastest * case.prediction.margin <= request.budget

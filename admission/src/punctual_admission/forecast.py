@@ -1,0 +1,230 @@
+"""When every admitted request will end, if nothing else arrives.
+
+Model. A pod is an engine with S slots (see `service_time`). Its progress is counted in steps: a resident
+with r tokens to come ends r steps from now, so a pod's residents are a heap of step counts at which they
+end, and the wall time of the next end is
+
+    t + (v_end - v) * T(B)
+
+with t the wall time at which the pod has made v steps, and B its residents. A newcomer that is taken up adds
+its prefill to t, which delays every resident of the pod, and ends n - 1 steps later. While anything waits
+every slot is busy, so B = S and the k-th in the queue starts at the k-th end. This is list scheduling over
+the slots of all pods, by events: no fluid approximation, and exact when the model is.
+
+Regimes
+- A queue exists: its head starts at the earliest end of all pods (equal ends: the pod listed first).
+- A slot is free: the newcomer starts at the end of the step under way, on the pod with the earliest
+  predicted end, and makes the batch larger, so the residents' ends are computed again and tested.
+
+Guards
+- A step that takes longer than the model says never ends in the past.
+- A resident that outlives its estimate has one token left, never none.
+- Whoever would be late without the newcomer as well does not count against it.
+
+Cost. `Forecast` walks the queue once, O(n log m) for n waiting and m pods, and keeps the state behind the
+start of the last one; `append` then tests a newcomer at the tail in O(m + S log S). A newcomer that goes
+ahead of others (earliest deadline first) walks the queue again: `insert`.
+
+Sources: list scheduling and its bound (work ahead) / m + own service, Graham 1969; the event form is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush, heapreplace
+
+from punctual_admission.policy import Objective
+from punctual_admission.pool import Pod
+from punctual_admission.ticket import Ticket
+from punctual_admission.track import NEVER, Item, Track
+
+EPSILON = 1e-9
+"""Seconds by which sums of floats may differ."""
+ALTERNATIVES = 4
+"""How many pods with a free slot are tried before a newcomer is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """The test of one end against its deadline, stretched by the safety margin."""
+
+    now: float
+    margin: float
+    objective: Objective
+
+    def due(self, item: Item) -> float:
+        """The predicted time that the deadline is about."""
+        return item.end if self.objective is Objective.COMPLETION else item.first_token
+
+    def late(self, item: Item) -> bool:
+        """Whether the promise does not hold."""
+        stretched = self.now + (self.due(item) - self.now) * self.margin
+        return stretched > item.deadline + EPSILON
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a newcomer would do to the queue."""
+
+    fits: bool
+    pod_id: str | None = None
+    """The pod that takes the newcomer up; known for a newcomer at the tail."""
+    first_late: int | None = None
+    """Place in the queue (newcomer included) of the first that is late; None: a running request."""
+
+
+def item_of(ticket: Ticket) -> Item:
+    """A queued ticket as the forecast sees it."""
+    request = ticket.request
+    return Item(request.prompt_tokens, request.output_tokens, request.deadline)
+
+
+class Forecast:
+    """The walk through residents and queue; ask it about one newcomer at a time."""
+
+    def __init__(self, pods: Sequence[Pod], queue: Sequence[Ticket], now: float) -> None:
+        self.now = now
+        self._start = [Track(index, pod, now) for index, pod in enumerate(pods)]
+        self._residents = [item for track in self._start for _, _, item in track.ends]
+        self._items = [item_of(ticket) for ticket in queue]
+        self._tail = [track.copy() for track in self._start]
+        walk(self._tail, self._items, now)
+        self._untouched: list[float] | None = None
+
+    def next_end(self) -> float:
+        """When the next running request ends; infinite when none runs."""
+        return min((track.next_end() for track in self._start), default=NEVER)
+
+    def starts(self) -> list[float]:
+        """Predicted start of each queued request, in queue order."""
+        return [item.start for item in self._items]
+
+    def ends(self) -> list[float]:
+        """Predicted end of each queued request, in queue order."""
+        for track in self._tail:
+            track.copy().drain()
+        return [item.end for item in self._items]
+
+    def append(self, newcomer: Item, test: Lateness) -> Trial:
+        """Try `newcomer` at the tail of the queue; its times are filled in either way."""
+        candidates = _candidates(self._tail, newcomer, self.now)
+        for track in candidates:
+            trial = _try_on(track, newcomer, self.now, test)
+            if trial.fits:
+                return trial
+        # Nobody fits: the numbers to report are those of the best pod.
+        return trial if len(candidates) == 1 else _try_on(candidates[0], newcomer, self.now, test)
+
+    def insert(
+        self, place: int, newcomer: Item, test: Lateness, *, without: int | None = None
+    ) -> Trial:
+        """Try `newcomer` ahead of `place`, with the request at place `without` left out."""
+        before = self._ends_untouched(test)
+        tracks = [track.copy() for track in self._start]
+        fresh = [Item(i.prompt_tokens, i.output_tokens, i.deadline) for i in self._items]
+        order = [*fresh[:place], newcomer, *fresh[place:]]
+        limits = [*before[0][:place], NEVER, *before[0][place:]]
+        if without is not None:
+            gone = without + (without >= place)
+            del order[gone], limits[gone]
+        walk(tracks, order, self.now)
+        for track in tracks:
+            track.drain()
+        limits[order.index(newcomer)] = -NEVER
+        for index, (item, limit) in enumerate(zip(order, limits, strict=True)):
+            if test.late(item) and test.due(item) > limit + EPSILON:
+                return Trial(fits=False, first_late=index)
+        worse = any(
+            test.late(item) and test.due(item) > limit + EPSILON
+            for item, limit in zip(self._residents, before[1], strict=True)
+        )
+        return Trial(fits=not worse)
+
+    def _ends_untouched(self, test: Lateness) -> tuple[list[float], list[float]]:
+        """What is due when, for the queue and for the residents, if nobody joins."""
+        if self._untouched is None:
+            self.ends()
+            self._untouched = [test.due(item) for item in (*self._items, *self._residents)]
+        waiting = len(self._items)
+        return self._untouched[:waiting], self._untouched[waiting:]
+
+
+def _candidates(tracks: Sequence[Track], item: Item, now: float) -> list[Track]:
+    """The pods that may take up the next in the queue, best first.
+
+    Pods with a slot that is free now: by earliest predicted end. None: the one that frees a slot first.
+    """
+    free = [track for track in tracks if track.available_at(now) <= now]
+    if free:
+        free.sort(key=lambda track: (track.rough_end(item, now), track.index))
+        return free[:ALTERNATIVES]
+    first = min(tracks, key=lambda track: (track.available_at(now), track.index), default=None)
+    return [] if first is None else [first]
+
+
+def choose(tracks: Sequence[Track], item: Item, now: float) -> Track | None:
+    """The pod that takes up the next in the queue; the live dispatch calls this very function."""
+    candidates = _candidates(tracks, item, now)
+    return candidates[0] if candidates else None
+
+
+def _try_on(track: Track, newcomer: Item, now: float, test: Lateness) -> Trial:
+    alone = track.copy()
+    alone.drain()
+    before = {id(item): test.due(item) for _, _, item in track.ends}
+    joined = track.copy()
+    joined.seat(newcomer, now)
+    joined.drain()
+    if test.late(newcomer):
+        return Trial(fits=False, pod_id=track.pod_id)
+    fits = not any(
+        test.late(item) and test.due(item) > before[id(item)] + EPSILON for _, _, item in track.ends
+    )
+    return Trial(fits=fits, pod_id=track.pod_id)
+
+
+def walk(tracks: Sequence[Track], items: Sequence[Item], now: float) -> None:
+    """Seat every item in order; afterwards the tracks stand behind the start of the last one."""
+    waiting = 0
+    while waiting < len(items) and any(len(track.ends) < track.slots for track in tracks):
+        track = choose(tracks, items[waiting], now)
+        if track is None:
+            return
+        track.seat(items[waiting], now)
+        waiting += 1
+    if not tracks or waiting == len(items):
+        return
+    _walk_full(tracks, items[waiting:], waiting)
+
+
+def _walk_full(tracks: Sequence[Track], items: Sequence[Item], sequence: int) -> None:
+    """Seat items while every slot is busy: each takes the next end of all pods.
+
+    Track.complete_next and Track.take_up written out, for this loop is the cost of a decision.
+    """
+    heap = [(track.next_end(), track.index, track) for track in tracks]
+    heapify(heap)
+    for item in items:
+        sequence += 1
+        when, index, track = heap[0]
+        ends = track.ends
+        if len(ends) == track.slots:
+            track.virtual = last = ends[0][0]
+            track.time = when
+            ends[0][2].end = when
+            heappop(ends)
+            while ends and ends[0][0] == last:
+                heappop(ends)[2].end = when
+        time = track.time
+        item.start = time
+        time += track.prefill_base + track.prefill_token * item.prompt_tokens
+        item.first_token = track.time = time
+        if item.output_tokens > 1:
+            heappush(ends, (track.virtual + item.output_tokens - 1, sequence, item))
+            if len(ends) == track.slots:
+                when = time + (ends[0][0] - track.virtual) * track.steps[-1]
+        else:
+            item.end = when = time
+        track.free_at = when
+        heapreplace(heap, (when, index, track))

@@ -1,0 +1,371 @@
+"""The ledger: who waits, who runs where, and what was learned. The only mutable thing of the core.
+
+Every method is synchronous and takes the time as an argument, so between a check and what it allows nothing
+can happen. The driver (the gateway, or the simulator) calls
+
+    offer(request, now)      -> a Ticket (see its `state`), or a Refusal
+    progressed(ticket, now)  for each token that comes
+    complete(ticket, now)    at the end of an answer, or end(...) for every other way to end
+    next_start(now)          until it returns None, after anything that frees a slot
+    wake(now)                no later than next_wakeup()
+
+and every ticket ends exactly once. Tickets that the ledger itself ends (dropped from the queue, displaced)
+are told to the `ended` listener.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Sequence
+
+from punctual_admission.decision import Admission, decide
+from punctual_admission.forecast import Forecast, Lateness, choose, item_of
+from punctual_admission.margin import Margin
+from punctual_admission.outcomes import Outcome, Reason
+from punctual_admission.policy import Mode, Objective, Order, Policy, Speed
+from punctual_admission.pool import Foreign, Pod, work_left
+from punctual_admission.service_time import ServiceModel, SpeedRatio
+from punctual_admission.ticket import Refusal, Request, State, Ticket
+from punctual_admission.track import NEVER, Track
+
+FORECAST_AGE = 0.002
+"""Seconds for which a forecast may be used again while nothing changes but time."""
+
+
+class Ledger:
+    """Queue, tickets and pods behind one policy; implements `decision.PoolView`."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        ended: Callable[[Ticket], None] = lambda _: None,
+        rng: random.Random | None = None,
+        sojourns: Margin | None = None,
+        services: Margin | None = None,
+    ) -> None:
+        confidence = policy.estimate.confidence_percent / 100
+        self.policy = policy
+        self.draining = False
+        self.sojourns = Margin(confidence) if sojourns is None else sojourns
+        self.services = Margin(confidence) if services is None else services
+        self._ended = ended
+        self._rng = random.Random() if rng is None else rng
+        self._pods: dict[str, Pod] = {}
+        self._available: list[Pod] | None = None
+        self._queue: list[Ticket] = []
+        self._sequence = 0
+        self._queued_work = 0.0
+        self._forecast: Forecast | None = None
+
+    # --- what the decision reads -------------------------------------------------------------
+
+    @property
+    def pods(self) -> Sequence[Pod]:
+        """Pods that can take work."""
+        if self._available is None:
+            self._available = [pod for pod in self._pods.values() if pod.available]
+        return self._available
+
+    @property
+    def all_pods(self) -> Sequence[Pod]:
+        """Every known pod."""
+        return list(self._pods.values())
+
+    @property
+    def queue(self) -> Sequence[Ticket]:
+        """Waiting tickets, next first."""
+        return self._queue
+
+    @property
+    def queued_work(self) -> float:
+        """GPU-seconds waiting."""
+        return self._queued_work
+
+    @property
+    def running_work(self) -> float:
+        """GPU-seconds still to be done for running requests."""
+        return sum(work_left(pod) for pod in self.pods)
+
+    @property
+    def running(self) -> int:
+        """How many of our requests run."""
+        return sum(len(pod.residents) for pod in self._pods.values())
+
+    @property
+    def margin(self) -> float:
+        """Factor on predicted sojourns."""
+        return self.sojourns.factor
+
+    def forecast(self, now: float) -> Forecast:
+        """The forecast of the present queue, at most `FORECAST_AGE` old."""
+        known = self._forecast
+        if known is None or not 0 <= now - known.now <= FORECAST_AGE:
+            known = self._forecast = Forecast(self.pods, self._queue, now)
+        return known
+
+    def jitter(self) -> float:
+        """A uniform random number in [0, 1)."""
+        return self._rng.random()
+
+    # --- requests ----------------------------------------------------------------------------
+
+    def offer(self, request: Request, now: float) -> Ticket | Refusal:
+        """Decide, and take what was allowed: a refusal, or a ticket.
+
+        The ticket runs if a slot was free, and waits otherwise. In mode Deadline it may have ended: it
+        reached the front at once and could not finish in time.
+        """
+        answer = decide(self.policy, self, request, now)
+        if isinstance(answer, Refusal):
+            return answer
+        if answer.displaced is not None:
+            self.end(answer.displaced, Outcome.EXPIRED, now, Reason.DISPLACED)
+            self._ended(answer.displaced)
+        ticket = self._issue(request, answer)
+        pod = None if answer.pod_id is None else self._pods[answer.pod_id]
+        if pod is None:
+            self._enqueue(ticket)
+        elif self.policy.mode is Mode.DEADLINE:
+            self._start_in_time(ticket, pod, now)
+        else:
+            self._start(ticket, pod, now)
+        return ticket
+
+    def next_start(self, now: float) -> Ticket | None:
+        """Start the next in the queue if a slot is free; drops on the way whoever would be late."""
+        while self._queue:
+            ticket = self._queue[0]
+            pod = self._pod_for(ticket, now)
+            if pod is None:
+                return None
+            self._dequeue(0)
+            if self._start_in_time(ticket, pod, now):
+                return ticket
+        return None
+
+    def progressed(self, ticket: Ticket, now: float, tokens: int = 1) -> None:
+        """Tokens have come from the ticket's pod."""
+        pod = self._pod_of(ticket)
+        if ticket.first_token is None:
+            ticket.first_token = now
+            self._book_prefill(ticket, pod)
+            tokens -= 1
+            ticket.generated += 1
+        ticket.generated += tokens
+        ticket.expected_service += tokens * pod.model.step(len(pod.residents) + len(pod.foreign))
+        pod.step_started = now
+        self._changed()
+
+    def complete(self, ticket: Ticket, now: float) -> Outcome:
+        """The whole answer has come: GOOD or LATE; the only way to end that teaches."""
+        self._teach(ticket, self._pod_of(ticket), now)
+        first = now if ticket.first_token is None else ticket.first_token
+        due = now if self.policy.objective is Objective.COMPLETION else first
+        outcome = Outcome.GOOD if due <= ticket.request.deadline else Outcome.LATE
+        self.end(ticket, outcome, now)
+        return outcome
+
+    def end(
+        self, ticket: Ticket, outcome: Outcome, now: float, reason: Reason | None = None
+    ) -> None:
+        """End a ticket that is not a completed answer; raises RuntimeError if it has ended."""
+        if ticket.state is State.ENDED:
+            raise RuntimeError(f"ticket {ticket.request.id} must end once, it is {ticket.outcome}")
+        self._leave(ticket, now)
+        ticket.state, ticket.outcome, ticket.reason = State.ENDED, outcome, reason
+
+    def requeue(self, ticket: Ticket, now: float, pause_pod: float = 0.0) -> None:
+        """Put back a started ticket of which the pod did nothing, and leave that pod alone a while."""
+        pod = self._pod_of(ticket)
+        pod.paused_until = max(pod.paused_until, now + pause_pod)
+        self._leave(ticket, now)
+        ticket.pod, ticket.first_token, ticket.generated = None, None, 0
+        ticket.expected_service = 0.0
+        ticket.overtaken = True
+        self._enqueue(ticket)
+
+    # --- time --------------------------------------------------------------------------------
+
+    def next_wakeup(self) -> float:
+        """When `wake` is due: the earliest deadline in the queue, or the end of a pod's pause."""
+        if not self._queue:
+            return NEVER
+        pauses = [pod.paused_until for pod in self.pods if pod.free_slots]
+        if not self.policy.expires:
+            return min(pauses, default=NEVER)
+        return min((*pauses, *(ticket.request.deadline for ticket in self._queue)))
+
+    def wake(self, now: float) -> None:
+        """Drop whoever has waited past its deadline."""
+        if self.policy.expires:
+            for ticket in [t for t in self._queue if t.request.deadline <= now]:
+                self._expire(ticket, now)
+
+    # --- pods --------------------------------------------------------------------------------
+
+    def join_pod(self, pod_id: str, model: ServiceModel, now: float, ratio: float = 1.0) -> Pod:
+        """A pod came; `ratio` is what a probe measured. A pod that is known keeps its residents."""
+        known = self._pods.get(pod_id)
+        if known is None:
+            tracking = self.policy.estimate.speed is Speed.TRACKING
+            speed = SpeedRatio(ratio, tracking=tracking)
+            known = self._pods[pod_id] = Pod(pod_id, model, speed, step_started=now)
+        else:
+            known.replace_model(model)
+        known.available, known.gone = True, False
+        self._pods_changed()
+        return known
+
+    def suspend_pod(self, pod_id: str) -> None:
+        """The pod's state is unknown: no new work goes there, what runs there goes on."""
+        pod = self._pods.get(pod_id)
+        if pod is not None and pod.available:
+            pod.available = False
+            self._pods_changed()
+
+    def leave_pod(self, pod_id: str) -> Sequence[Ticket]:
+        """The pod is gone: forget it; returns its running tickets, for the driver to move or end."""
+        pod = self._pods.get(pod_id)
+        if pod is None:
+            return ()
+        pod.available, pod.gone = False, True
+        if not pod.residents:
+            del self._pods[pod_id]
+        self._pods_changed()
+        return list(pod.residents.values())
+
+    def observe_foreign(self, pod_id: str, foreign: Iterable[Foreign]) -> None:
+        """What the pod runs for other gateways, by its own report."""
+        pod = self._pods.get(pod_id)
+        if pod is not None:
+            pod.foreign = tuple(foreign)
+            self._changed()
+
+    # --- policy ------------------------------------------------------------------------------
+
+    def apply_policy(self, policy: Policy) -> None:
+        """Swap the policy between two decisions; nobody who waits is dropped by the swap."""
+        self.policy = policy
+        for margin in (self.sojourns, self.services):
+            margin.set_confidence(policy.estimate.confidence_percent / 100)
+        for pod in self._pods.values():
+            pod.speed.track(policy.estimate.speed is Speed.TRACKING)
+        for ticket in self._queue:
+            ticket.order = self._order(ticket)
+        self._queue.sort(key=_by_order)
+        self._changed()
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _issue(self, request: Request, answer: Admission) -> Ticket:
+        self._sequence += 1
+        ticket = Ticket(
+            request, self._sequence, answer.prediction, answer.cost, answer.would_refuse
+        )
+        ticket.order = self._order(ticket)
+        return ticket
+
+    def _order(self, ticket: Ticket) -> tuple[float, int]:
+        edf = self.policy.queue.order is Order.EARLIEST_DEADLINE_FIRST
+        return (ticket.request.deadline if edf else 0.0, ticket.sequence)
+
+    def _enqueue(self, ticket: Ticket) -> None:
+        ticket.state = State.QUEUED
+        insort(self._queue, ticket, key=_by_order)
+        for other in reversed(self._queue):
+            if other is ticket:
+                break
+            other.overtaken = True
+        self._queued_work += ticket.cost
+        self._changed()
+
+    def _dequeue(self, place: int) -> None:
+        ticket = self._queue.pop(place)
+        self._queued_work = self._queued_work - ticket.cost if self._queue else 0.0
+        self._changed()
+
+    def _pod_for(self, ticket: Ticket, now: float) -> Pod | None:
+        pods = [p for p in self.pods if p.free_slots and p.paused_until <= now]
+        if len(pods) < 2:
+            return pods[0] if pods else None
+        tracks = [Track(index, pod, now) for index, pod in enumerate(pods)]
+        track = choose(tracks, item_of(ticket), now)
+        return None if track is None else self._pods[track.pod_id]
+
+    def _start_in_time(self, ticket: Ticket, pod: Pod, now: float) -> bool:
+        if self.policy.expires:
+            item = item_of(ticket)
+            track = Track(0, pod, now)
+            track.seat(item, now)
+            track.drain()
+            if Lateness(now, self.services.factor, self.policy.objective).late(item):
+                ticket.state, ticket.outcome = State.ENDED, Outcome.EXPIRED
+                ticket.reason = Reason.DEADLINE_EXCEEDED
+                self._ended(ticket)
+                return False
+        self._start(ticket, pod, now)
+        return True
+
+    def _start(self, ticket: Ticket, pod: Pod, now: float) -> None:
+        begin = pod.boundary(now)
+        ticket.state, ticket.pod, ticket.started = State.RUNNING, pod.id, now
+        ticket.prefill_end = begin + pod.engine.prefill(ticket.request.prompt_tokens)
+        ticket.ratio = pod.speed.value
+        ticket.expected_service = (begin - now) / ticket.ratio
+        ticket.dispatches += 1
+        pod.busy_until = ticket.prefill_end
+        if not pod.residents and not pod.foreign:
+            pod.step_started = ticket.prefill_end
+        pod.residents[ticket.sequence] = ticket
+        self._changed()
+
+    def _book_prefill(self, ticket: Ticket, pod: Pod) -> None:
+        """A prefill holds up every resident of its pod."""
+        seconds = pod.model.prefill(ticket.request.prompt_tokens)
+        for resident in pod.residents.values():
+            if resident is ticket or resident.generated:
+                resident.expected_service += seconds
+
+    def _teach(self, ticket: Ticket, pod: Pod, now: float) -> None:
+        service, wait = now - ticket.started, ticket.started - ticket.request.arrival
+        predicted = ticket.expected_service * ticket.ratio
+        pod.speed.observe(service, ticket.expected_service)
+        self.services.observe(service, predicted)
+        promised = ticket.prediction.spent + ticket.prediction.wait
+        if not ticket.overtaken and ticket.dispatches == 1:
+            self.sojourns.observe(wait + service, promised + predicted)
+
+    def _leave(self, ticket: Ticket, now: float) -> None:
+        if ticket.state is State.QUEUED:
+            place = bisect_left(self._queue, ticket.order, key=_by_order)
+            self._dequeue(place)
+            return
+        pod = self._pod_of(ticket)
+        del pod.residents[ticket.sequence]
+        if not pod.residents:
+            pod.busy_until = min(pod.busy_until, now)
+            if pod.gone:
+                del self._pods[pod.id]
+        self._changed()
+
+    def _expire(self, ticket: Ticket, now: float) -> None:
+        self.end(ticket, Outcome.EXPIRED, now, Reason.DEADLINE_EXCEEDED)
+        self._ended(ticket)
+
+    def _pod_of(self, ticket: Ticket) -> Pod:
+        if ticket.state is not State.RUNNING or ticket.pod is None:
+            raise RuntimeError(f"ticket {ticket.request.id} must run, it is {ticket.state}")
+        return self._pods[ticket.pod]
+
+    def _changed(self) -> None:
+        self._forecast = None
+
+    def _pods_changed(self) -> None:
+        self._available = None
+        self._changed()
+
+
+def _by_order(ticket: Ticket) -> tuple[float, int]:
+    return ticket.order

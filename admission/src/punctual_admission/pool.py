@@ -1,0 +1,93 @@
+"""What is known of the pods: their engines, who runs on them, and in which phase they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from punctual_admission.service_time import ServiceModel, SpeedRatio
+from punctual_admission.ticket import Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A request on the pod that another gateway sent: tokens left, prompt still to be prefilled."""
+
+    remaining: int
+    unstarted_prompt_tokens: int | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Pod:
+    """One model pod. Only the ledger changes it."""
+
+    id: str
+    model: ServiceModel
+    speed: SpeedRatio = field(default_factory=SpeedRatio)
+    available: bool = True
+    """Ready, and its state is not older than it may be."""
+    gone: bool = False
+    """It has left; kept only until its last resident has ended."""
+    residents: dict[int, Ticket] = field(default_factory=dict)
+    """Our running tickets by sequence."""
+    foreign: tuple[Foreign, ...] = ()
+    step_started: float = 0.0
+    """When the current decode step began, as far as tokens have told."""
+    busy_until: float = 0.0
+    """When the last prefill that was sent here ends, by forecast."""
+    paused_until: float = 0.0
+    """No new work before this: the pod refused some that was sent."""
+    _scaled: tuple[float, ServiceModel] | None = None
+
+    @property
+    def slots(self) -> int:
+        """Requests that run at once."""
+        return self.model.slots
+
+    @property
+    def free_slots(self) -> int:
+        """Slots that nobody holds."""
+        return max(0, self.slots - len(self.residents) - len(self.foreign))
+
+    @property
+    def engine(self) -> ServiceModel:
+        """The service model at the tracked speed."""
+        ratio = self.speed.value
+        if self._scaled is None or self._scaled[0] != ratio:
+            self._scaled = (ratio, self.model.scaled(ratio))
+        return self._scaled[1]
+
+    def replace_model(self, model: ServiceModel) -> None:
+        """Take a newly published service model."""
+        self.model = model
+        self._scaled = None
+
+    def boundary(self, now: float) -> float:
+        """When a request sent at `now` can be taken up: the end of the step under way."""
+        if not self.residents and not self.foreign:
+            return max(now, self.busy_until)
+        if self.busy_until > now:
+            return self.busy_until
+        step = self.engine.step(len(self.residents) + len(self.foreign))
+        into = now - self.step_started
+        if into >= step:
+            # The step is overdue: it may end at any moment.
+            return now
+        return max(now, self.step_started + step)
+
+
+def work_left(pod: Pod) -> float:
+    """GPU-seconds of the pod's running requests, own and foreign."""
+    engine = pod.engine
+    own = sum(
+        engine.cost(t.request.prompt_tokens, t.remaining)
+        if not t.generated
+        else engine.cost(0, t.remaining + 1) - engine.prefill_base
+        for t in pod.residents.values()
+    )
+    return own + sum(_foreign_work(engine, foreign) for foreign in pod.foreign)
+
+
+def _foreign_work(engine: ServiceModel, foreign: Foreign) -> float:
+    if foreign.unstarted_prompt_tokens is not None:
+        return engine.cost(foreign.unstarted_prompt_tokens, foreign.remaining)
+    return engine.cost(0, foreign.remaining + 1) - engine.prefill_base

@@ -1,0 +1,45 @@
+"""When a refused client should come back.
+
+For a promise that would miss its deadline by x seconds: the backlog shrinks by about one second of wait per
+second (nothing else arriving), so the same request fits x seconds later. For a full queue: when the next
+place falls free. Spread over [1, 1.5) times that, so that clients who were refused together do not come back
+together. RFC 9110 wants whole seconds in `Retry-After`; `retry-after-ms` carries the exact value.
+"""
+
+from __future__ import annotations
+
+import math
+
+from punctual_admission.outcomes import Reason
+from punctual_admission.ticket import Prediction
+
+SPREAD = 0.5
+SHORTEST, LONGEST = 0.05, 60.0
+"""Seconds; clients obey at most about a minute."""
+WITHOUT_PODS = 5.0
+"""Seconds to wait for a pod: nothing is known of when one comes."""
+WHILE_DRAINING = 1.0
+"""Seconds until other replicas have taken over."""
+
+
+def retry_delay(
+    reason: Reason, prediction: Prediction, to_next_end: float, uniform: float
+) -> float:
+    """Seconds until a retry has a chance, jittered by `uniform` in [0, 1)."""
+    delay = _delay(reason, prediction, to_next_end) * (1 + SPREAD * uniform)
+    return min(max(delay, SHORTEST), LONGEST)
+
+
+def _delay(reason: Reason, prediction: Prediction, to_next_end: float) -> float:
+    if reason is Reason.POOL_EXHAUSTED:
+        return WITHOUT_PODS
+    if reason is Reason.DRAINING:
+        return WHILE_DRAINING
+    if reason is Reason.DEADLINE_UNREACHABLE:
+        return max(prediction.excess, to_next_end)
+    return to_next_end
+
+
+def header_seconds(delay: float) -> int:
+    """`delay` for the `Retry-After` header: whole seconds from 1 to 60."""
+    return min(max(math.ceil(delay), 1), int(LONGEST))

@@ -1,0 +1,107 @@
+"""How long a pod's engine takes, and how that follows the measured speed.
+
+An engine with B running requests makes one token for each of them in a decode step of T(B) seconds. A
+newcomer's prefill of `base + per_token * prompt` seconds runs alone between two steps, holds up every
+resident meanwhile, and yields the newcomer's first token; each further token is one step. So a request of
+P prompt and n output tokens that runs alone takes `prefill(P) + (n - 1) * T(1)` seconds.
+
+Times are seconds, multiplied by a speed ratio: a running mean of actual over predicted service
+(exponentially weighted, newest 0.2) that only completed work feeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+EWMA_WEIGHT = 0.2
+RATIO_BOUNDS = (0.05, 50.0)
+"""A ratio outside these bounds is a measurement fault, not a speed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceModel:
+    """T(B) for B = 1..slots (seconds, non-decreasing) and the prefill line (seconds)."""
+
+    step_seconds: tuple[float, ...]
+    prefill_base: float = 0.0
+    prefill_per_token: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.step_seconds:
+            raise ValueError("step_seconds must have at least one entry, got none")
+        if min(self.step_seconds) <= 0 or list(self.step_seconds) != sorted(self.step_seconds):
+            raise ValueError(
+                f"step_seconds must be positive and must not decrease, got {self.step_seconds}"
+            )
+        if self.prefill_base < 0 or self.prefill_per_token < 0:
+            raise ValueError(
+                "the prefill line must not be negative, got "
+                f"base {self.prefill_base}, per_token {self.prefill_per_token}"
+            )
+
+    @property
+    def slots(self) -> int:
+        """How many requests run at once."""
+        return len(self.step_seconds)
+
+    def step(self, batch: int) -> float:
+        """Seconds of one decode step with `batch` running requests."""
+        return self.step_seconds[min(max(batch, 1), self.slots) - 1]
+
+    def prefill(self, prompt_tokens: int) -> float:
+        """Seconds of a prefill; the first output token comes with it."""
+        return self.prefill_base + self.prefill_per_token * prompt_tokens
+
+    def alone(self, prompt_tokens: int, output_tokens: float) -> float:
+        """Seconds of service for a request that has the pod to itself."""
+        return self.prefill(prompt_tokens) + max(output_tokens - 1, 0) * self.step_seconds[0]
+
+    def crowded(self, prompt_tokens: int, output_tokens: float) -> float:
+        """Seconds of service among a full batch, prefills of later joiners left out."""
+        return self.prefill(prompt_tokens) + max(output_tokens - 1, 0) * self.step_seconds[-1]
+
+    def cost(self, prompt_tokens: int, output_tokens: float) -> float:
+        """GPU-seconds: engine time taken out of a full batch, n * T(S) / S per step shared."""
+        shared = self.step_seconds[-1] / self.slots
+        return self.prefill(prompt_tokens) + max(output_tokens - 1, 0) * shared
+
+    def scaled(self, ratio: float) -> ServiceModel:
+        """The same engine, every time multiplied by `ratio`."""
+        return ServiceModel(
+            tuple(step * ratio for step in self.step_seconds),
+            self.prefill_base * ratio,
+            self.prefill_per_token * ratio,
+        )
+
+
+class SpeedRatio:
+    """Actual over predicted service time of one pod, exponentially weighted."""
+
+    def __init__(self, start: float = 1.0, *, tracking: bool = True) -> None:
+        self._value = start
+        self._tracking = tracking
+
+    @property
+    def value(self) -> float:
+        """The factor on every predicted time."""
+        return self._value if self._tracking else 1.0
+
+    def track(self, tracking: bool) -> None:  # a switch of the policy
+        """Follow the measured speed, or hold the ratio at 1."""
+        self._tracking = tracking
+
+    def observe(self, actual_seconds: float, predicted_seconds: float) -> None:
+        """Learn from one completed request; `predicted_seconds` is before this ratio."""
+        if actual_seconds <= 0 or predicted_seconds <= 0:
+            return
+        low, high = RATIO_BOUNDS
+        newest = min(max(actual_seconds / predicted_seconds, low), high)
+        self._value += EWMA_WEIGHT * (newest - self._value)
+
+
+def probed_ratio(actual_seconds: Sequence[float], predicted_seconds: float) -> float:
+    """The start value of a pod's ratio: median of a few probes over what the model says."""
+    ordered = sorted(actual_seconds)
+    low, high = RATIO_BOUNDS
+    return min(max(ordered[len(ordered) // 2] / predicted_seconds, low), high)

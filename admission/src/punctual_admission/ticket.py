@@ -1,0 +1,115 @@
+"""What a request asks for, and the ticket it holds from admission to its one end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from punctual_admission.outcomes import Outcome, Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the decision needs to know of a request.
+
+    `arrival` and `deadline` are monotonic seconds; `output_tokens` is how many tokens to expect at most.
+    """
+
+    id: str
+    prompt_tokens: int
+    output_tokens: int
+    arrival: float
+    deadline: float
+
+    @property
+    def budget(self) -> float:
+        """Seconds between arrival and deadline."""
+        return self.deadline - self.arrival
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The numbers behind a decision, in seconds unless the name says otherwise."""
+
+    wait: float
+    """Predicted time in the queue."""
+    service: float
+    """Predicted own service, from start to the end of the objective."""
+    margin: float
+    """Factor on wait + service that the promise includes."""
+    budget: float
+    """What the deadline allows, from arrival."""
+    spent: float
+    """How much of the budget had gone when the decision was made."""
+    backlog: float
+    """GPU-seconds ahead: queued and running."""
+    pods: int
+    """Pods that can take work."""
+    queued: int
+    running: int
+
+    @property
+    def sojourn(self) -> float:
+        """Predicted time from the decision to the end of the objective, without the margin."""
+        return self.wait + self.service
+
+    @property
+    def excess(self) -> float:
+        """How many seconds the promise would miss the deadline by; negative when it holds."""
+        return self.spent + self.sojourn * self.margin - self.budget
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request was turned away, with every number behind it."""
+
+    reason: Reason
+    prediction: Prediction
+    retry_after: float
+    """Seconds after which a retry has a chance, jittered."""
+    retry_may_help: bool
+    """False when no retry can meet this request's deadline."""
+
+
+class State(StrEnum):
+    """Where a ticket is on its way."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """One admitted request. Only the ledger changes it."""
+
+    request: Request
+    sequence: int
+    prediction: Prediction
+    cost: float
+    """GPU-seconds, at the speed of admission."""
+    would_refuse: Reason | None = None
+    """What `enforcement: Observe` would have refused it for."""
+    state: State = State.QUEUED
+    pod: str | None = None
+    started: float = 0.0
+    prefill_end: float = 0.0
+    """When the forecast expects the first token."""
+    generated: int = 0
+    expected_service: float = 0.0
+    """Model seconds (ratio 1) for what the pod has done so far while this ran."""
+    ratio: float = 1.0
+    """Speed ratio of the pod when this started."""
+    overtaken: bool = False
+    """A later admission went ahead, so the wait that was predicted no longer teaches."""
+    first_token: float | None = None
+    outcome: Outcome | None = None
+    reason: Reason | None = None
+    dispatches: int = 0
+    order: tuple[float, int] = field(default=(0.0, 0))
+    """Its place in the queue: ascending."""
+
+    @property
+    def remaining(self) -> int:
+        """Output tokens still to come; a request that outlives its estimate has one left."""
+        return max(self.request.output_tokens - self.generated, 1)

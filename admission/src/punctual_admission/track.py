@@ -1,0 +1,174 @@
+"""One pod on its way through the forecast: wall time, step count, and residents by their last step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+from punctual_admission.pool import Pod
+
+NEVER = float("inf")
+_NEWEST = 1 << 60
+"""Sequence of a newcomer: behind all others where steps are equal."""
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """A request as the forecast sees it; times (monotonic seconds) are filled in by the walk."""
+
+    prompt_tokens: int
+    output_tokens: int
+    deadline: float
+    start: float = NEVER
+    """When an engine takes it up."""
+    first_token: float = NEVER
+    end: float = NEVER
+    """When its last token comes."""
+
+
+class Track:
+    """State of one pod at a moment of the forecast.
+
+    `ends` is a heap of (step count of the last token, sequence, item); `time` is the wall time at which
+    `virtual` steps have been made; `free_at` is since when a slot has been free, if one is.
+    """
+
+    __slots__ = (
+        "ends", "free_at", "index", "pod_id", "prefill_base", "prefill_token", "slots", "steps",
+        "time", "virtual",
+    )  # fmt: skip
+
+    def __init__(self, index: int, pod: Pod, now: float) -> None:
+        engine = pod.engine
+        self.index = index
+        self.pod_id = pod.id
+        self.slots = engine.slots
+        self.steps = engine.step_seconds
+        self.prefill_base = engine.prefill_base
+        self.prefill_token = engine.prefill_per_token
+        self.virtual = 0.0
+        self.time = _anchor(pod, now)
+        self.free_at = pod.paused_until
+        self.ends: list[tuple[float, int, Item]] = []
+        self._seat_residents(pod, now)
+
+    def _seat_residents(self, pod: Pod, now: float) -> None:
+        for ticket in pod.residents.values():
+            request = ticket.request
+            item = Item(request.prompt_tokens, request.output_tokens, request.deadline)
+            first = ticket.first_token
+            item.first_token = max(ticket.prefill_end, now) if first is None else first
+            steps = ticket.remaining if ticket.generated else max(ticket.remaining - 1, 0)
+            self.ends.append((float(steps), ticket.sequence, item))
+        waiting = [f for f in pod.foreign if f.unstarted_prompt_tokens is not None]
+        self.ends.extend(
+            (float(f.remaining), -1 - number, Item(0, f.remaining, NEVER))
+            for number, f in enumerate(pod.foreign)
+            if f.unstarted_prompt_tokens is None
+        )
+        heapify(self.ends)
+        while len(self.ends) > self.slots:
+            self.complete_next()
+        for number, foreign in enumerate(waiting):
+            item = Item(foreign.unstarted_prompt_tokens or 0, foreign.remaining, NEVER)
+            if len(self.ends) >= self.slots:
+                self.free_at = max(self.free_at, self.next_end())
+                self.complete_next()
+            self.take_up(item, self.time, -1000 - number)
+
+    def copy(self) -> Track:
+        """The same state, apart; items are shared, so a walk on the copy overwrites their times."""
+        twin = object.__new__(Track)
+        twin.index, twin.pod_id, twin.slots = self.index, self.pod_id, self.slots
+        twin.steps, twin.prefill_base = self.steps, self.prefill_base
+        twin.prefill_token, twin.virtual = self.prefill_token, self.virtual
+        twin.time, twin.free_at = self.time, self.free_at
+        twin.ends = self.ends.copy()
+        return twin
+
+    def step(self) -> float:
+        """Seconds of one step with the present residents; 0 when nothing runs."""
+        count = len(self.ends)
+        return self.steps[count - 1] if count else 0.0
+
+    def next_end(self) -> float:
+        """Wall time of the next end; infinite when nothing runs."""
+        if not self.ends:
+            return NEVER
+        return self.time + (self.ends[0][0] - self.virtual) * self.step()
+
+    def available_at(self, now: float) -> float:
+        """From when on the pod can take up one more request."""
+        if len(self.ends) < self.slots:
+            return max(self.free_at, now)
+        return self.next_end()
+
+    def rough_end(self, item: Item, now: float) -> float:
+        """End of `item` on a slot that is free, if the batch stays as it is then."""
+        step, begin = self.step(), self.time
+        if now > begin:
+            begin = begin - (begin - now) // step * step if step else now
+        prefill = self.prefill_base + self.prefill_token * item.prompt_tokens
+        return begin + prefill + (item.output_tokens - 1) * self.steps[len(self.ends)]
+
+    def complete_next(self) -> None:
+        """Go forward to the next end and free that slot."""
+        self.time = self.next_end()
+        self.virtual, _, item = heappop(self.ends)
+        item.end = self.time
+        while self.ends and self.ends[0][0] == self.virtual:
+            heappop(self.ends)[2].end = self.time
+
+    def take_up(self, item: Item, when: float, sequence: int) -> None:
+        """Seat `item` at `when`, the end of a step."""
+        if not self.ends:
+            self.time = max(self.time, when)
+        item.start = self.time
+        self.time += self.prefill_base + self.prefill_token * item.prompt_tokens
+        item.first_token = self.time
+        if item.output_tokens <= 1:
+            item.end = self.time
+            return
+        heappush(self.ends, (self.virtual + item.output_tokens - 1, sequence, item))
+
+    def seat(self, item: Item, now: float) -> None:
+        """Seat `item` as soon as the pod can take it up."""
+        when = self.available_at(now)
+        if len(self.ends) < self.slots:
+            self._to_boundary(when)
+        else:
+            self.complete_next()
+        self.take_up(item, when, _NEWEST)
+
+    def _to_boundary(self, now: float) -> None:
+        """Go forward to the end of the step under way at `now`."""
+        step = self.step()
+        if now <= self.time or step == 0.0:
+            return
+        steps = min(-((self.time - now) // step), self.ends[0][0] - self.virtual)
+        self.virtual += steps
+        self.time += steps * step
+
+    def drain(self) -> None:
+        """Let all residents end, nobody joining."""
+        ends, steps = self.ends, self.steps
+        time, virtual = self.time, self.virtual
+        while ends:
+            count = len(ends)
+            last, _, item = heappop(ends)
+            time += (last - virtual) * steps[count - 1]
+            virtual = last
+            item.end = time
+        self.time, self.virtual = time, virtual
+
+
+def _anchor(pod: Pod, now: float) -> float:
+    """Wall time at which the next whole step of the pod begins, or at which the present one began."""
+    joining = [t.prefill_end for t in pod.residents.values() if not t.generated]
+    if joining:
+        return max(*joining, now)
+    if not pod.residents and not pod.foreign:
+        return max(now, pod.busy_until)
+    step = pod.engine.step(len(pod.residents) + len(pod.foreign))
+    # An overdue step may end at any moment, but not in the past.
+    return max(pod.step_started, now - step)

@@ -1,0 +1,1 @@
+"""The simulator: the product's own admission code on virtual time."""
