@@ -9,11 +9,30 @@ from typing import TYPE_CHECKING
 import pytest
 from aiohttp import web
 
+from punctual_lab.bench.constant_server import build_app
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
     Serve = Callable[[Handler], Awaitable[str]]
+
+
+async def serve_app(stack: AsyncExitStack, app: web.Application) -> str:
+    """Serve an application on a free port until the stack closes; return its base URL."""
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.5)
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    listener = socket.create_server(("127.0.0.1", 0))
+    await web.SockSite(runner, listener).start()
+    return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+@pytest.fixture
+async def bare_refuser() -> AsyncIterator[str]:
+    """Serve the bare handler that refusals are compared with."""
+    async with AsyncExitStack() as stack:
+        yield await serve_app(stack, build_app())
 
 
 @pytest.fixture
@@ -24,11 +43,6 @@ async def serve() -> AsyncIterator[Serve]:
         async def start(handler: Handler) -> str:
             app = web.Application()
             app.router.add_post("/v1/completions", handler)
-            runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.5)
-            await runner.setup()
-            stack.push_async_callback(runner.cleanup)
-            listener = socket.create_server(("127.0.0.1", 0))
-            await web.SockSite(runner, listener).start()
-            return f"http://127.0.0.1:{listener.getsockname()[1]}"
+            return await serve_app(stack, app)
 
         yield start

@@ -1,4 +1,4 @@
-"""Traces depend on their arguments alone and hold the lengths and times that they were asked for."""
+"""Traces depend on their arguments alone and hold what they were asked for."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Benchmarks: what a decision, a refusal and a forwarded request cost, beside other programs."""

@@ -1,0 +1,1 @@
+"""Reports: one self-contained HTML file that a person reads from top to bottom."""
