@@ -1,7 +1,7 @@
 """Time, handed in from outside.
 
-Every time in this package is a float of monotonic seconds. Only differences mean anything, so the wall
-clock may jump without an effect on a decision.
+Every time in this package is a float of monotonic seconds. Only differences mean anything, so the
+wall clock may jump without an effect on a decision.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """The decision: may this request join, and if not, why not.
 
-At arrival the forecast (see `forecast`) gives the wait W and the own service S of the newcomer, in seconds.
-With the time spent since arrival A, the deadline budget D and the safety margin m (see `margin`) the
-newcomer is admitted in mode Predictive if and only if
+At arrival the forecast (see `forecast`) gives the wait W and the own service S of the newcomer,
+in seconds. With the time spent since arrival A, the deadline budget D and the safety margin m
+(see `margin`) the newcomer is admitted in mode Predictive if and only if
 
     A + m * (W + S) <= D    and no admitted request becomes late by it.
 
-The other modes count instead: Unlimited admits all, Bounded and Deadline admit while fewer than N wait.
-Limits on queued and in-flight GPU-seconds hold in every mode. All rules are checked first, in the order of
-`RULES`, and only then is anything taken: a refusal changes nothing.
+The other modes count instead: Unlimited admits all, Bounded and Deadline admit while fewer than N
+wait. Limits on queued and in-flight GPU-seconds hold in every mode. All rules are checked first,
+in the order of `RULES`, and only then is anything taken: a refusal changes nothing.
 
-Symbols: N `queue.maximumRequests`; waiting are those that no free slot can start at once, so a burst of
-N + slots admits N + slots.
+Symbols: N `queue.maximumRequests`; waiting are those that no free slot can start at once, so a
+burst of N + slots admits N + slots.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Whom to give up so that more are on time.
 
-Moore and Hodgson (1968): go through the jobs in order of their deadlines; at the first one that is late,
-drop the longest of those up to it. For jobs that are all present on one machine this makes as many on time as
-any schedule can. Here the queue was feasible before the newcomer, so one drop restores it on one slot; with
-several slots the drop is verified by the forecast, and the newcomer is refused when it does not help.
-Running requests are never given up.
+Moore and Hodgson (1968): go through the jobs in order of their deadlines; at the first one that
+is late, drop the longest of those up to it. For jobs that are all present on one machine this
+makes as many on time as any schedule can. Here the queue was feasible before the newcomer, so one
+drop restores it on one slot; with several slots the drop is verified by the forecast, and the
+newcomer is refused when it does not help. Running requests are never given up.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Declared fields: one declaration gives the default, the validation and the OpenAPI schema.
 
-A policy section is a frozen dataclass whose fields are made by the functions below. `build` turns a
-mapping with camelCase keys (as `kubectl` writes them) into such a value and names the field, the value
-and what is allowed when it cannot. `schema` renders the same declaration as a structural OpenAPI v3
-schema, so the custom resource definition and the gateway cannot disagree.
+A policy section is a frozen dataclass whose fields are made by the functions below. `build` turns
+a mapping with camelCase keys (as `kubectl` writes them) into such a value and names the field,
+the value and what is allowed when it cannot. `schema` renders the same declaration as a
+structural OpenAPI v3 schema, so the custom resource definition and the gateway cannot disagree.
 """
 
 from __future__ import annotations
@@ -324,7 +324,7 @@ def _text_schema(declared: Declared) -> dict[str, Any]:
 
 def dumped(value: Any) -> dict[str, Any]:
     """A section as the JSON object it was built from, defaults included, absent fields left out."""
-    rendered = {}
+    rendered: dict[str, Any] = {}
     for name, (attribute, declared, _) in declared_fields(type(value)).items():
         given = getattr(value, attribute)
         if given is None or given == ():

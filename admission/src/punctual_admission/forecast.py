@@ -1,18 +1,19 @@
 """When every admitted request will end, if nothing else arrives.
 
-Model. A pod is an engine with S slots (see `service_time`). Its progress is counted in steps: a resident
-with r tokens to come ends r steps from now, so a pod's residents are a heap of step counts at which they
-end, and the wall time of the next end is
+Model. A pod is an engine with S slots (see `service_time`). Its progress is counted in steps: a
+resident with r tokens to come ends r steps from now, so a pod's residents are a heap of step
+counts at which they end, and the wall time of the next end is
 
     t + (v_end - v) * T(B)
 
-with t the wall time at which the pod has made v steps, and B its residents. A newcomer that is taken up adds
-its prefill to t, which delays every resident of the pod, and ends n - 1 steps later. While anything waits
-every slot is busy, so B = S and the k-th in the queue starts at the k-th end. This is list scheduling over
-the slots of all pods, by events: no fluid approximation, and exact when the model is.
+with t the wall time at which the pod has made v steps, and B its residents. A newcomer that is
+taken up adds its prefill to t, which delays every resident of the pod, and ends n - 1 steps
+later. While anything waits every slot is busy, so B = S and the k-th in the queue starts at the
+k-th end. This is list scheduling over the slots of all pods, by events: no fluid approximation,
+and exact when the model is.
 
 Regimes
-- A queue exists: its head starts at the earliest end of all pods (equal ends: the pod listed first).
+- A queue exists: its head starts at the earliest end of all pods (equal: the pod listed first).
 - A slot is free: the newcomer starts at the end of the step under way, on the pod with the earliest
   predicted end, and makes the batch larger, so the residents' ends are computed again and tested.
 
@@ -21,11 +22,12 @@ Guards
 - A resident that outlives its estimate has one token left, never none.
 - Whoever would be late without the newcomer as well does not count against it.
 
-Cost. `Forecast` walks the queue once, O(n log m) for n waiting and m pods, and keeps the state behind the
-start of the last one; `append` then tests a newcomer at the tail in O(m + S log S). A newcomer that goes
-ahead of others (earliest deadline first) walks the queue again: `insert`.
+Cost. `Forecast` walks the queue once, O(n log m) for n waiting and m pods, and keeps the state
+behind the start of the last one; `append` then tests a newcomer at the tail in O(m + S log S). A
+newcomer that goes ahead of others (earliest deadline first) walks the queue again: `insert`.
 
-Sources: list scheduling and its bound (work ahead) / m + own service, Graham 1969; the event form is ours.
+Sources: list scheduling and its bound (work ahead) / m + own service, Graham 1969; the event form
+is ours.
 """
 
 from __future__ import annotations
@@ -153,7 +155,8 @@ class Forecast:
 def _candidates(tracks: Sequence[Track], item: Item, now: float) -> list[Track]:
     """The pods that may take up the next in the queue, best first.
 
-    Pods with a slot that is free now: by earliest predicted end. None: the one that frees a slot first.
+    Pods with a slot that is free now: by earliest predicted end. None: the one that frees a slot
+    first.
     """
     free = [track for track in tracks if track.available_at(now) <= now]
     if free:

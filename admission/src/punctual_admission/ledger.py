@@ -1,7 +1,7 @@
 """The ledger: who waits, who runs where, and what was learned. The only mutable thing of the core.
 
-Every method is synchronous and takes the time as an argument, so between a check and what it allows nothing
-can happen. The driver (the gateway, or the simulator) calls
+Every method is synchronous and takes the time as an argument, so between a check and what it
+allows nothing can happen. The driver (the gateway, or the simulator) calls
 
     offer(request, now)      -> a Ticket (see its `state`), or a Refusal
     progressed(ticket, now)  for each token that comes
@@ -9,8 +9,8 @@ can happen. The driver (the gateway, or the simulator) calls
     next_start(now)          until it returns None, after anything that frees a slot
     wake(now)                no later than next_wakeup()
 
-and every ticket ends exactly once. Tickets that the ledger itself ends (dropped from the queue, displaced)
-are told to the `ended` listener.
+and every ticket ends exactly once. Tickets that the ledger itself ends (dropped from the queue,
+displaced) are told to the `ended` listener.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ class Ledger:
     def offer(self, request: Request, now: float) -> Ticket | Refusal:
         """Decide, and take what was allowed: a refusal, or a ticket.
 
-        The ticket runs if a slot was free, and waits otherwise. In mode Deadline it may have ended: it
-        reached the front at once and could not finish in time.
+        The ticket runs if a slot was free, and waits otherwise. In mode Deadline it may have
+        ended: it reached the front at once and could not finish in time.
         """
         answer = decide(self.policy, self, request, now)
         if isinstance(answer, Refusal):
@@ -177,7 +177,7 @@ class Ledger:
         ticket.state, ticket.outcome, ticket.reason = State.ENDED, outcome, reason
 
     def requeue(self, ticket: Ticket, now: float, pause_pod: float = 0.0) -> None:
-        """Put back a started ticket of which the pod did nothing, and leave that pod alone a while."""
+        """Put back a ticket of which the pod did nothing; leave that pod alone for `pause_pod`."""
         pod = self._pod_of(ticket)
         pod.paused_until = max(pod.paused_until, now + pause_pod)
         self._leave(ticket, now)
@@ -206,7 +206,7 @@ class Ledger:
     # --- pods --------------------------------------------------------------------------------
 
     def join_pod(self, pod_id: str, model: ServiceModel, now: float, ratio: float = 1.0) -> Pod:
-        """A pod came; `ratio` is what a probe measured. A pod that is known keeps its residents."""
+        """A pod came; `ratio` is what its probe measured. A known pod keeps its residents."""
         known = self._pods.get(pod_id)
         if known is None:
             tracking = self.policy.estimate.speed is Speed.TRACKING

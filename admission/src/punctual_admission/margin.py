@@ -1,13 +1,13 @@
 """The safety margin: how far predictions have to be stretched to keep a share of the promises.
 
-A promise is made on a predicted duration (arrival to end, or start to end). Each kept record is the ratio
-actual / predicted of one completed request, weighted by its predicted duration: noise comes by the second,
-so ten seconds of evidence say more than ten milliseconds, and one hiccup in a short request must not set
-the margin of long ones. The margin is the weighted `confidence` quantile of the newest `WINDOW` ratios, at
-least 1.
+A promise is made on a predicted duration (arrival to end, or start to end). Each kept record is
+the ratio actual / predicted of one completed request, weighted by its predicted duration: noise
+comes by the second, so ten seconds of evidence say more than ten milliseconds, and one hiccup in
+a short request must not set the margin of long ones. The margin is the weighted `confidence`
+quantile of the newest `WINDOW` ratios, at least 1.
 
-Until `FULL_EVIDENCE` ratios are known a prior stands in for what is missing: `PRIOR_SECONDS` of evidence
-for each missing record, at `PRIOR_FACTOR`.
+Until `FULL_EVIDENCE` ratios are known a prior stands in for what is missing: `PRIOR_SECONDS` of
+evidence for each missing record, at `PRIOR_FACTOR`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FULL_EVIDENCE = 100
 PRIOR_FACTOR = 1.08
 PRIOR_SECONDS = 0.2
 MAXIMUM = 2.0
-"""No margin above this: what is worse than that is a change of speed, which the speed ratio follows."""
+"""No margin above this: worse is a change of speed, which the speed ratio follows."""
 
 
 class Margin:

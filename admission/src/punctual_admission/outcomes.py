@@ -1,7 +1,7 @@
 """The closed vocabularies: how a request ends, and why one is refused.
 
-The members' values are what code, metric labels, log fields and response bodies carry, so a word means
-the same everywhere. Tests hold that every consumer maps every member.
+The members' values are what code, metric labels, log fields and response bodies carry, so a word
+means the same everywhere. Tests hold that every consumer maps every member.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The policy: what an `AdmissionPolicy` object asks for, as one frozen value.
 
-Field names are those of the object in snake_case. Durations are integers of milliseconds (microseconds
-for one engine step), as Kubernetes' API conventions want them; the properties below give seconds.
-Sections that configure the deployment rather than the decision belong to the operator and are ignored
-here.
+Field names are those of the object in snake_case. Durations are integers of milliseconds
+(microseconds for one engine step), as Kubernetes' API conventions want them; the properties below
+give seconds. Sections that configure the deployment rather than the decision belong to the
+operator and are ignored here.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ class Policy:
         return None if limit is None else limit / 1000 * (1 - self.pool.headroom_percent / 100)
 
     def budget(self, asked_seconds: float | None) -> float:
-        """The deadline budget in seconds: what was asked for, or the default; at most the maximum."""
+        """The deadline budget in seconds: as asked for, or the default; at most the maximum."""
         wanted = (
             self.deadline.default_milliseconds / 1000 if asked_seconds is None else asked_seconds
         )

@@ -1,9 +1,10 @@
 """When a refused client should come back.
 
-For a promise that would miss its deadline by x seconds: the backlog shrinks by about one second of wait per
-second (nothing else arriving), so the same request fits x seconds later. For a full queue: when the next
-place falls free. Spread over [1, 1.5) times that, so that clients who were refused together do not come back
-together. RFC 9110 wants whole seconds in `Retry-After`; `retry-after-ms` carries the exact value.
+For a promise that would miss its deadline by x seconds: the backlog shrinks by about one second
+of wait per second (nothing else arriving), so the same request fits x seconds later. For a full
+queue: when the next place falls free. Spread over [1, 1.5) times that, so that clients who were
+refused together do not come back together. RFC 9110 wants whole seconds in `Retry-After`;
+`retry-after-ms` carries the exact value.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """How long a pod's engine takes, and how that follows the measured speed.
 
-An engine with B running requests makes one token for each of them in a decode step of T(B) seconds. A
-newcomer's prefill of `base + per_token * prompt` seconds runs alone between two steps, holds up every
-resident meanwhile, and yields the newcomer's first token; each further token is one step. So a request of
-P prompt and n output tokens that runs alone takes `prefill(P) + (n - 1) * T(1)` seconds.
+An engine with B running requests makes one token for each of them in a decode step of T(B)
+seconds. A newcomer's prefill of `base + per_token * prompt` seconds runs alone between two steps,
+holds up every resident meanwhile, and yields the newcomer's first token; each further token is
+one step. So a request of P prompt and n output tokens that runs alone takes `prefill(P) + (n - 1)
+* T(1)` seconds.
 
 Times are seconds, multiplied by a speed ratio: a running mean of actual over predicted service
 (exponentially weighted, newest 0.2) that only completed work feeds.

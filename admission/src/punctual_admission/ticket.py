@@ -12,7 +12,8 @@ from punctual_admission.outcomes import Outcome, Reason
 class Request:
     """What the decision needs to know of a request.
 
-    `arrival` and `deadline` are monotonic seconds; `output_tokens` is how many tokens to expect at most.
+    `arrival` and `deadline` are monotonic seconds; `output_tokens` is how many tokens to expect
+    at most.
     """
 
     id: str

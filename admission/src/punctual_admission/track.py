@@ -1,4 +1,4 @@
-"""One pod on its way through the forecast: wall time, step count, and residents by their last step."""
+"""One pod on its way through the forecast: wall time, steps made, residents by last step."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Item:
 class Track:
     """State of one pod at a moment of the forecast.
 
-    `ends` is a heap of (step count of the last token, sequence, item); `time` is the wall time at which
-    `virtual` steps have been made; `free_at` is since when a slot has been free, if one is.
+    `ends` is a heap of (step count of the last token, sequence, item); `time` is the wall time at
+    which `virtual` steps have been made; `free_at` is since when a slot has been free, if one is.
     """
 
     __slots__ = (
@@ -163,7 +163,7 @@ class Track:
 
 
 def _anchor(pod: Pod, now: float) -> float:
-    """Wall time at which the next whole step of the pod begins, or at which the present one began."""
+    """Wall time at which the pod's next step begins, or at which the present one began."""
     joining = [t.prefill_end for t in pod.residents.values() if not t.generated]
     if joining:
         return max(*joining, now)

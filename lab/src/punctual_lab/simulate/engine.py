@@ -1,8 +1,8 @@
 """One pod's engine on virtual time: slots, prefill between steps, one token a step for everybody.
 
-At each boundary the engine takes up a waiting request if a slot is free (its prefill runs alone and yields
-its first token), else it makes one decode step for all that run, else it rests. The same schedule as the
-model server's loop.
+At each boundary the engine takes up a waiting request if a slot is free (its prefill runs alone
+and yields its first token), else it makes one decode step for all that run, else it rests. The
+same schedule as the model server's loop.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Engine:
         if self._prefilling is not None and self._prefilling.key == key:
             self._prefilling.left = 0
 
-    def advance(self, now: float) -> list[Token]:
-        """End the operation that ends at `now`; returns its tokens. Then call `resume`."""
+    def advance(self) -> list[Token]:
+        """End the operation under way; returns its tokens. Then call `resume`."""
         if self._prefilling is not None:
             job, self._prefilling = self._prefilling, None
             if job.left == 0:

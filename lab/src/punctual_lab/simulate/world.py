@@ -50,7 +50,7 @@ class Record:
 
 @dataclass(slots=True)
 class PodSpec:
-    """A simulated pod: the truth, what the gateway believes of it, and the noise on each operation."""
+    """A simulated pod: the truth, what the gateway believes, the noise on each operation."""
 
     truth: ServiceModel
     believed: ServiceModel | None = None
@@ -149,7 +149,7 @@ class World:
 
     def _advance(self, pod_id: str) -> None:
         engine = self.engines[pod_id]
-        tokens = engine.advance(self.now)
+        tokens = engine.advance()
         for token in tokens:
             self.ledger.progressed(self._by_sequence[token.key], self.now)
         for token in tokens:
