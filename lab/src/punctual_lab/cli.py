@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COMMANDS = {
+    "demo": "punctual_lab.commands.demo",
+    "compare": "punctual_lab.commands.compare",
     "load": "punctual_lab.commands.load",
 }
 

@@ -4,36 +4,47 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from punctual_admission.outcomes import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 COUNT_STYLES = {Outcome.GOOD: "green", Outcome.LATE: "red", Outcome.FAILED: "red"}
 
 
-def build_mode_table(modes: Mapping[str, Mapping[str, Any]], title: str | None = None) -> Table:
-    """Build one row a mode: six outcomes, latencies, share of each size class on time."""
-    table = Table(title=title, title_justify="left")
-    table.add_column("mode")
+def build_outcome_table(modes: Mapping[str, Mapping[str, Any]], title: str) -> Table:
+    """Build one row a mode: all six outcomes and their total. Fits 80 columns."""
+    table = _new_table(title, "mode")
     for outcome in Outcome:
         table.add_column(outcome.value, justify="right", style=COUNT_STYLES.get(outcome))
-    sizes = sorted({size for row in modes.values() for size in row["by_tokens"]}, key=int)
-    columns = ("total", "on time", "answer p50/p99 s", "refusal p50/p99 ms")
-    for name in (*columns, *(f"{size} tok on time" for size in sizes)):
-        table.add_column(name, justify="right")
+    table.add_column("total", justify="right")
     for name, row in modes.items():
-        table.add_row(name, *_cells(row, sizes))
+        counts = [str(row[outcome.value]) for outcome in Outcome]
+        table.add_row(name, *counts, str(row["total"]))
     return table
 
 
-def build_table(title: str, columns: list[str], rows: list[list[str]]) -> Table:
+def build_time_table(modes: Mapping[str, Mapping[str, Any]], title: str) -> Table:
+    """Build one row a mode: shares in time (all, each size class), answer and refusal times."""
+    sizes = sorted({size for row in modes.values() for size in row["by_tokens"]}, key=int)
+    table = _new_table(title, "mode")
+    shares = ("in\ntime", *(f"{size}\ntokens" for size in sizes))
+    times = ("answer\np50 s", "\np99 s", "refusal\np50 ms", "\np99 ms")
+    for column in (*shares, *times):
+        table.add_column(column, justify="right")
+    for name, row in modes.items():
+        table.add_row(name, *_time_cells(row, sizes))
+    return table
+
+
+def build_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """Build a plain table: the first column to the left, numbers to the right."""
-    table = Table(title=title, title_justify="left")
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right")
+    table = _new_table(title, columns[0])
+    for column in columns[1:]:
+        table.add_column(column, justify="right")
     for row in rows:
         table.add_row(*row)
     return table
@@ -49,16 +60,19 @@ def format_share(part: int, whole: int) -> str:
     return "-" if whole == 0 else f"{part / whole:.0%}"
 
 
-def _cells(row: Mapping[str, Any], sizes: list[str]) -> list[str]:
-    counts = [str(row[outcome.value]) for outcome in Outcome]
+def _new_table(title: str, first: str) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column(first, no_wrap=True)
+    return table
+
+
+def _time_cells(row: Mapping[str, Any], sizes: list[str]) -> list[str]:
     answer, refusal = row["latency_ms"], row["refusal_ms"]
     seconds = [None if answer[key] is None else answer[key] / 1e3 for key in ("p50", "p99")]
     classes = [row["by_tokens"].get(size, {"good": 0, "offered": 0}) for size in sizes]
     return [
-        *counts,
-        str(row["total"]),
         format_share(row["good"], row["total"]),
-        " / ".join(format_number(value) for value in seconds),
-        " / ".join(format_number(refusal[key]) for key in ("p50", "p99")),
         *(format_share(size["good"], size["offered"]) for size in classes),
+        *(format_number(value) for value in seconds),
+        *(format_number(refusal[key]) for key in ("p50", "p99")),
     ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from aiohttp import web
 
-from punctual_lab.bench.constant_server import build_app
+from punctual_lab.load.bare_refuser import build_app
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

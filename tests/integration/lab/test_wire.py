@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from aiohttp import web
 
-from punctual_lab.bench.wire import (
+from punctual_lab.load.wire import (
     WireConnection,
     build_request,
     find_answer_end,

@@ -17,7 +17,7 @@ from punctual_lab.load.retry import RETRY_BEHAVIOURS
 from punctual_lab.load.rows import write_rows
 from punctual_lab.load.summary import summarise
 from punctual_lab.progress import track_requests
-from punctual_lab.tables import build_mode_table
+from punctual_lab.tables import build_outcome_table, build_time_table
 
 if TYPE_CHECKING:
     import argparse
@@ -60,7 +60,9 @@ def run(args: argparse.Namespace) -> int:
             run_load(trace, target, retry=RETRY_BEHAVIOURS[args.retry](), on_row=on_row)
         )
     write_rows(args.rows, result.rows)
-    console.print(build_mode_table({args.url: summarise(result.rows)}))
+    summary = {args.url: summarise(result.rows)}
+    console.print(build_outcome_table(summary, "how the requests ended"))
+    console.print(build_time_table(summary, "in time, of those offered; and how long"))
     for warning in result.warnings:
         console.print(f"[yellow]warning:[/] {warning}")
     console.print(f"rows: {args.rows}")

@@ -31,8 +31,6 @@ STYLE: dict[str, Any] = {
     "axes.edgecolor": "#9aa5b1",
     "axes.labelcolor": "#3c4654",
     "axes.titlesize": 10,
-    "axes.titlelocation": "left",
-    "axes.titleweight": "bold",
     "xtick.color": "#3c4654",
     "ytick.color": "#3c4654",
     "grid.color": "#e6eaef",
@@ -56,6 +54,11 @@ def add_axes(figure: Figure, rows: int = 1, columns: int = 1, **options: Any) ->
             axis.grid(visible=True, axis="y", linewidth=0.8)
             axis.set_axisbelow(True)
         return axes
+
+
+def set_title(axis: Any, title: str) -> None:
+    """Set a title at the left, in bold."""
+    axis.set_title(title, loc="left", fontweight="bold", fontsize=10)
 
 
 def build_svg(figure: Figure, name: str) -> str:

@@ -11,7 +11,7 @@ import asyncio
 import re
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
@@ -74,8 +74,7 @@ class WireConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport (called by the event loop)."""
-        if isinstance(transport, asyncio.Transport):
-            self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass of it
 
     def data_received(self, data: bytes) -> None:
         """Collect bytes until the answer is whole (called by the event loop)."""

@@ -1,6 +1,6 @@
 """A bare aiohttp handler that answers every POST with a constant 503: the least a refusal can cost.
 
-Run as `python -m punctual_lab.bench.constant_server PORT`. It uses the same event loop (uvloop)
+Run as `python -m punctual_lab.load.bare_refuser PORT`. It uses the same event loop (uvloop)
 as the gateway, reads the request's body as any refusal must, and does nothing else.
 """
 
