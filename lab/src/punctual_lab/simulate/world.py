@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import heappop, heappush
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from punctual_admission.ledger import Ledger
-from punctual_admission.margin import Margin
 from punctual_admission.outcomes import Outcome, Reason
-from punctual_admission.policy import Policy
-from punctual_admission.service_time import ServiceModel
+from punctual_admission.policy import Objective, Overdue, Policy
 from punctual_admission.ticket import Refusal, Request, State, Ticket
-from punctual_lab.simulate.engine import Engine, Token
+from punctual_lab.load.retry import Refusal as Refused
+from punctual_lab.simulate.engine import NEVER, Engine
 
-NEVER = float("inf")
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from punctual_admission.margin import Margin
+    from punctual_admission.service_time import ServiceModel
+    from punctual_lab.load.retry import RetryBehaviour
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,28 +42,38 @@ class Arrival:
 
 @dataclass(slots=True)
 class Record:
-    """What became of one arrival."""
+    """What became of one attempt of one arrival."""
 
     arrival: Arrival
+    attempt: int = 1
     outcome: Outcome | None = None
     reason: Reason | None = None
     started: float | None = None
     ended: float | None = None
     ticket: Ticket | None = None
     refusal: Refusal | None = None
+    retry: Record | None = None
+    """The client's next attempt, if it made one."""
 
 
 @dataclass(slots=True)
 class PodSpec:
-    """A simulated pod: the truth, what the gateway believes, the noise on each operation."""
+    """A simulated pod: the truth, what the gateway believes of it, and the noise on each operation.
+
+    `ratio` is the start value of the gateway's speed ratio, what a probe at pod start would measure.
+    """
 
     truth: ServiceModel
     believed: ServiceModel | None = None
-    noise: Callable[[], float] = field(default=lambda: 1.0)
+    noise: Callable[[], float] | None = None
+    ratio: float = 1.0
 
 
 class World:
-    """Runs arrivals through a ledger; ends when every request has ended."""
+    """Runs arrivals through a ledger; ends when every request has ended.
+
+    A refused client does what `retry` says; None: it gives up.
+    """
 
     def __init__(
         self,
@@ -68,11 +83,12 @@ class World:
         seed: int = 0,
         sojourns: Margin | None = None,
         services: Margin | None = None,
+        retry: RetryBehaviour | None = None,
     ) -> None:
         self.now = 0.0
         self.records: list[Record] = []
         self._by_id: dict[str, Record] = {}
-        self._by_sequence: dict[int, Ticket] = {}
+        self._retry = retry
         self.ledger = Ledger(
             policy,
             ended=self._on_ended,
@@ -80,11 +96,12 @@ class World:
             sojourns=sojourns,
             services=services,
         )
-        self.engines: dict[str, Engine] = {}
+        self.engines: dict[str, Engine[Ticket]] = {}
         for index, pod in enumerate(pods):
             pod_id = f"pod-{index}"
             self.engines[pod_id] = Engine(pod.truth, pod.noise)
-            self.ledger.join_pod(pod_id, pod.believed or pod.truth, 0.0)
+            self.ledger.join_pod(pod_id, pod.believed or pod.truth, 0.0, pod.ratio)
+        self._engines = list(self.engines.values())
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = 0
 
@@ -93,79 +110,126 @@ class World:
         self._order += 1
         heappush(self._agenda, (when, self._order, action))
 
+    def slow_down(self, when: float, factor: float) -> None:
+        """Change the true speed of every pod at `when`: every time is `factor` times the model's."""
+        self.at(when, lambda: self._set_slow(factor))
+
     def run(self, arrivals: Iterable[Arrival]) -> list[Record]:
-        """Play all arrivals to their ends; returns one record each, in order of arrival."""
-        for arrival in sorted(arrivals, key=lambda a: a.at):
-            self.at(arrival.at, lambda arrival=arrival: self._arrive(arrival))  # type: ignore[misc]
-        while (event := self._next_event()) is not None:
-            event()
-        return self.records
+        """Play all arrivals to their ends; returns one record an attempt, in order of arrival."""
+        coming = sorted(arrivals, key=attrgetter("at"), reverse=True)
+        agenda, ledger = self._agenda, self.ledger
+        while True:
+            planned = agenda[0][0] if agenda else NEVER
+            arrival = coming[-1].at if coming else NEVER
+            engine = self._next_engine()
+            wake = max(ledger.next_wakeup(), self.now)
+            first = min(planned, arrival, engine.ends, wake)
+            if first == NEVER:
+                return self.records
+            self.now = max(self.now, first)
+            if engine.ends == first:
+                self._advance(engine)
+            elif wake == first:
+                self._wake()
+            elif planned == first:
+                heappop(agenda)[2]()
+            else:
+                self._arrive(coming.pop(), 1)
 
-    def _next_event(self) -> Callable[[], None] | None:
-        agenda = self._agenda[0][0] if self._agenda else NEVER
-        pod_id = min(self.engines, key=lambda name: self.engines[name].next_event, default=None)
-        engine = NEVER if pod_id is None else self.engines[pod_id].next_event
-        wake = max(self.ledger.next_wakeup(), self.now)
-        first = min(agenda, engine, wake)
-        if first == NEVER:
-            return None
-        self.now = max(self.now, first)
-        if engine == first and pod_id is not None:
-            return lambda: self._advance(pod_id)
-        if wake == first:
-            return self._wake
-        return heappop(self._agenda)[2]
+    def _next_engine(self) -> Engine[Ticket]:
+        engines = self._engines
+        return engines[0] if len(engines) == 1 else min(engines, key=attrgetter("ends"))
 
-    def _arrive(self, arrival: Arrival) -> None:
-        number = len(self.records)
-        record = Record(arrival)
-        self.records.append(record)
+    def _arrive(self, arrival: Arrival, attempt: int) -> Record:
+        record = Record(arrival, attempt)
+        if self._retry is not None and attempt == 1:
+            self._retry.first_attempt()
         request = Request(
-            f"r{number}", arrival.prompt_tokens, arrival.max_tokens, self.now,
+            f"r{len(self.records)}",
+            arrival.prompt_tokens,
+            arrival.max_tokens,
+            self.now,
             self.now + arrival.budget,
-        )  # fmt: skip
+        )
+        self.records.append(record)
         self._by_id[request.id] = record
+        self._sync()
         answer = self.ledger.offer(request, self.now)
         if isinstance(answer, Refusal):
-            record.outcome, record.reason = Outcome.REFUSED, answer.reason
-            record.refusal, record.ended = answer, self.now
-            return
+            self._refuse(record, answer)
+            return record
         record.ticket = answer
         if answer.state is State.RUNNING:
             self._dispatch(answer)
         self._start_all()
+        return record
+
+    def _refuse(self, record: Record, refusal: Refusal) -> None:
+        record.outcome, record.reason = Outcome.REFUSED, refusal.reason
+        record.refusal, record.ended = refusal, self.now
+        if self._retry is None:
+            return
+        seen = Refused(record.attempt, refusal.retry_after, refusal.retry_may_help)
+        delay = self._retry.delay_seconds(seen)
+        if delay is not None:
+            self.at(self.now + delay, lambda: self._try_again(record))
+
+    def _try_again(self, record: Record) -> None:
+        record.retry = self._arrive(record.arrival, record.attempt + 1)
+
+    def _sync(self) -> None:
+        """Tell the ledger the tokens that have come since the last event."""
+        for engine in self._engines:
+            when, steps = engine.progress(self.now)
+            if steps:
+                for ticket in engine.running:
+                    self.ledger.progressed(ticket, when, steps)
 
     def _start_all(self) -> None:
         while (ticket := self.ledger.next_start(self.now)) is not None:
             self._dispatch(ticket)
 
     def _dispatch(self, ticket: Ticket) -> None:
-        record = self._by_id[ticket.request.id]
+        request = ticket.request
+        record = self._by_id[request.id]
         record.started = self.now
-        self._by_sequence[ticket.sequence] = ticket
-        self.engines[ticket.pod or ""].submit(
-            ticket.sequence, ticket.request.prompt_tokens, record.arrival.actual_tokens, self.now
-        )
+        tokens = record.arrival.actual_tokens
+        self.engines[ticket.pod or ""].submit(ticket, request.prompt_tokens, tokens, self.now)
+        if self.ledger.policy.overdue is Overdue.CANCEL:
+            self.at(request.deadline, lambda: self._cut_off(ticket))
 
-    def _advance(self, pod_id: str) -> None:
-        engine = self.engines[pod_id]
-        tokens = engine.advance()
-        for token in tokens:
-            self.ledger.progressed(self._by_sequence[token.key], self.now)
-        for token in tokens:
-            if token.last:
-                self._complete(token)
+    def _advance(self, engine: Engine[Ticket]) -> None:
+        told = engine.advance()
+        for ticket, tokens, _ in told:
+            self.ledger.progressed(ticket, self.now, tokens)
+        for ticket, _, last in told:
+            if last:
+                record = self._by_id[ticket.request.id]
+                record.outcome, record.ended = self.ledger.complete(ticket, self.now), self.now
         self._start_all()
-        engine.resume(self.now)
+        engine.resume()
 
-    def _complete(self, token: Token) -> None:
-        ticket = self._by_sequence.pop(token.key)
-        record = self._by_id[ticket.request.id]
-        record.outcome, record.ended = self.ledger.complete(ticket, self.now), self.now
+    def _cut_off(self, ticket: Ticket) -> None:
+        """The deadline of a running request has passed (`overdue: Cancel`)."""
+        objective = self.ledger.policy.objective
+        kept = objective is Objective.FIRST_TOKEN and ticket.first_token is not None
+        if ticket.state is not State.RUNNING or kept:
+            return
+        self._sync()
+        self.engines[ticket.pod or ""].cancel(ticket, self.now)
+        self.ledger.end(ticket, Outcome.LATE, self.now, Reason.DEADLINE_EXCEEDED)
+        self._on_ended(ticket)
+        self._start_all()
 
     def _wake(self) -> None:
+        self._sync()
         self.ledger.wake(self.now)
         self._start_all()
+
+    def _set_slow(self, factor: float) -> None:
+        self._sync()
+        for engine in self._engines:
+            engine.set_slow(factor, self.now)
 
     def _on_ended(self, ticket: Ticket) -> None:
         record = self._by_id[ticket.request.id]
