@@ -1,0 +1,118 @@
+"""Conditions: how the operator reports what it found.
+
+Each diagnosis yields one `Finding`; `summarise` derives `Ready` from those that a client depends on
+(False outweighs Unknown), and `merge` carries the time of the last transition over, so that nothing
+changes while nothing changed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+
+class ConditionType(StrEnum):
+    """The conditions of a policy; all are set from the first visit on."""
+
+    READY = "Ready"
+    GATEWAY_AVAILABLE = "GatewayAvailable"
+    BACKENDS_DISCOVERED = "BackendsDiscovered"
+    POLICY_APPLIED = "PolicyApplied"
+    AUTOSCALING_ACTIVE = "AutoscalingActive"
+    OBJECTIVE_ATTAINABLE = "ObjectiveAttainable"
+
+
+NEEDED = (
+    ConditionType.GATEWAY_AVAILABLE,
+    ConditionType.BACKENDS_DISCOVERED,
+    ConditionType.POLICY_APPLIED,
+)
+"""What `Ready` depends on: an autoscaler or an objective in trouble still serves requests."""
+
+
+class Status(StrEnum):
+    """The value of a condition."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finding:
+    """One condition without its times: the cause as one word, and as a sentence with the remedy."""
+
+    type: ConditionType
+    status: Status
+    reason: str
+    message: str
+
+
+def true(kind: ConditionType, reason: str, message: str) -> Finding:
+    """All is as wanted."""
+    return Finding(kind, Status.TRUE, reason, message)
+
+
+def false(kind: ConditionType, reason: str, message: str) -> Finding:
+    """It is not, and the message says what to do."""
+    return Finding(kind, Status.FALSE, reason, message)
+
+
+def unknown(kind: ConditionType, reason: str, message: str) -> Finding:
+    """It cannot be told yet."""
+    return Finding(kind, Status.UNKNOWN, reason, message)
+
+
+def summarise(findings: Sequence[Finding]) -> Finding:
+    """`Ready`: the worst of the conditions it depends on, the earliest in order if several."""
+    needed = [finding for finding in findings if finding.type in NEEDED]
+    for status in (Status.FALSE, Status.UNKNOWN):
+        for finding in needed:
+            if finding.status is status:
+                message = f"{finding.type}: {finding.message}"
+                return Finding(ConditionType.READY, status, finding.reason, message)
+    return true(ConditionType.READY, "Serving", "the gateway serves requests under this policy")
+
+
+def merge(
+    findings: Sequence[Finding], earlier: Sequence[Mapping[str, Any]], generation: int, now: str
+) -> list[dict[str, Any]]:
+    """The list for `status.conditions`, sorted by type.
+
+    `now` (RFC 3339) is the transition time of a condition whose status is new.
+    """
+    known = {condition["type"]: condition for condition in earlier}
+    ordered = sorted(findings, key=lambda finding: finding.type)
+    return [_merged(finding, known.get(finding.type), generation, now) for finding in ordered]
+
+
+def _merged(
+    finding: Finding, earlier: Mapping[str, Any] | None, generation: int, now: str
+) -> dict[str, Any]:
+    kept = earlier is not None and earlier["status"] == finding.status
+    return {
+        "type": str(finding.type),
+        "status": str(finding.status),
+        "reason": finding.reason,
+        "message": finding.message,
+        "observedGeneration": generation,
+        "lastTransitionTime": earlier["lastTransitionTime"] if kept and earlier else now,
+    }
+
+
+def transitions(
+    before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """The conditions whose status or reason is another one than before; first visits included.
+
+    A condition that begins as Unknown says nothing new and is left out.
+    """
+    known = {condition["type"]: (condition["status"], condition["reason"]) for condition in before}
+    return [
+        condition
+        for condition in after
+        if (condition["status"], condition["reason"]) != known.get(condition["type"])
+        and not (condition["type"] not in known and condition["status"] == Status.UNKNOWN)
+    ]

@@ -1,0 +1,62 @@
+"""AutoscalingActive: what the HorizontalPodAutoscaler of the model pods says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from punctual_operator.conditions import ConditionType, Finding, false, true, unknown
+from punctual_operator.names import pool_scaler_name
+from punctual_operator.observed import Observed
+from punctual_operator.policies import AdmissionPolicy
+
+KIND = ConditionType.AUTOSCALING_ACTIVE
+
+
+def diagnose_autoscaling(policy: AdmissionPolicy, observed: Observed) -> Finding:
+    """Whether the model pods are scaled; a policy without `autoscaling` says so."""
+    scaling = policy.autoscaling
+    if scaling is None:
+        return false(KIND, "NotConfigured", "the policy has no `autoscaling` section")
+    key = ("HorizontalPodAutoscaler", pool_scaler_name(policy.name))
+    conditions = _conditions(observed.children.get(key) or {})
+    target = f"{scaling.target_kind} '{scaling.target_name}'"
+    able, active = conditions.get("AbleToScale"), conditions.get("ScalingActive")
+    if able is not None and able["status"] == "False":
+        return false(
+            KIND,
+            "TargetNotScalable",
+            f"{target} cannot be scaled ({able.get('message', '')}); correct "
+            "`autoscaling.targetName` and `autoscaling.targetKind`",
+        )
+    if active is None:
+        return unknown(KIND, "Waiting", f"the autoscaler of {target} has not reported yet")
+    if active["status"] != "True":
+        return _inactive(active)
+    if (conditions.get("ScalingLimited") or {}).get("reason") == "TooManyReplicas":
+        return true(
+            KIND,
+            "AtMaximum",
+            f"{target} has the {scaling.maximum_replicas} pods of `autoscaling.maximumReplicas`, "
+            "and more are needed",
+        )
+    return true(KIND, "Active", f"{target} is scaled by the load that is offered")
+
+
+def _inactive(active: Mapping[str, Any]) -> Finding:
+    reason, message = str(active.get("reason") or "Inactive"), str(active.get("message", ""))
+    if reason == "ScalingDisabled":
+        return false(KIND, "ScaledToZero", f"{message}; set the target's `replicas` to at least 1")
+    if reason == "FailedGetExternalMetric":
+        return false(
+            KIND,
+            "MetricUnavailable",
+            f"{message}; check that Punctual's metrics adapter runs and owns "
+            "APIService v1beta1.external.metrics.k8s.io",
+        )
+    return false(KIND, reason, message)
+
+
+def _conditions(scaler: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    status = scaler.get("status") or {}
+    return {condition["type"]: condition for condition in status.get("conditions") or ()}

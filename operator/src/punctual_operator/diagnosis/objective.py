@@ -1,0 +1,150 @@
+"""ObjectiveAttainable: whether the pool can keep the policy's deadline at all, and under its load.
+
+Two bounds, both from what the pods measured about themselves (or, for pods that do not describe
+themselves, from `backend`), times the pod's running ratio of actual to predicted time:
+
+- the fastest possible answer of n tokens, alone on the fastest pod: base + per_token + (n - 1) T(1)
+  (the first token comes from the prefill); with the objective FirstToken: base + per_token;
+- the load that the ready pods can carry: with all S slots busy a pod makes S tokens in T(S), so it
+  does S T(1) / T(S) seconds of work per second, where work is counted in seconds of a pod that runs
+  one request at a time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+
+from punctual_admission.policy import Objective, Policy
+from punctual_operator.conditions import ConditionType, Finding, Status, false, true, unknown
+from punctual_operator.observed import Observed
+from punctual_operator.policies import AdmissionPolicy
+from punctual_operator.reports import PodReport
+
+KIND = ConditionType.OBJECTIVE_ATTAINABLE
+RECOVERY = 0.9
+"""Share of the carried load below which `TooFewPods` ends, so that the condition does not flap."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Speed:
+    """What a pod can do; seconds."""
+
+    prefill: float
+    step: float
+    carried_load: float
+
+    def answer(self, tokens: int) -> float:
+        """The fastest possible answer."""
+        return self.prefill + (tokens - 1) * self.step
+
+
+def diagnose_objective(policy: AdmissionPolicy, observed: Observed) -> Finding:
+    """The first of the two bounds that is broken."""
+    speeds = _speeds(policy.decision, observed)
+    if not speeds:
+        return unknown(
+            KIND,
+            "NoMeasurement",
+            "no model pod has reported its speed; for pods that do not, give "
+            "`backend.stepMicroseconds`",
+        )
+    return _too_slow(policy.decision, speeds) or _load(policy, observed, speeds)
+
+
+def _too_slow(policy: Policy, speeds: list[Speed]) -> Finding | None:
+    tokens = 1 if policy.objective is Objective.FIRST_TOKEN else policy.requests.default_max_tokens
+    best = min(speeds, key=lambda speed: speed.answer(tokens))
+    needed, deadline = best.answer(tokens), policy.deadline.default_milliseconds / 1000
+    if needed <= deadline:
+        return None
+    remedy = f"raise `deadline.defaultMilliseconds` to at least {math.ceil(needed * 1000)}"
+    fitting = _fitting_tokens(best, deadline)
+    if fitting and tokens > 1:
+        remedy += f", lower `requests.defaultMaxTokens` to at most {fitting},"
+    return false(
+        KIND,
+        "ModelTooSlow",
+        f"the fastest possible answer of {_tokens(tokens)} takes {_seconds(needed)}, the deadline "
+        f"is {_seconds(deadline)}: every such request is refused; {remedy} or use faster pods",
+    )
+
+
+def _fitting_tokens(speed: Speed, deadline: float) -> int:
+    if speed.prefill > deadline:
+        return 0
+    return 1 + math.floor((deadline - speed.prefill) / speed.step) if speed.step else 0
+
+
+def _load(policy: AdmissionPolicy, observed: Observed, speeds: list[Speed]) -> Finding:
+    offered = sum(report.offered_load or 0.0 for report in observed.reports.values())
+    carried = sum(speed.carried_load for speed in speeds)
+    limit = carried * (RECOVERY if _was_short(policy) else 1.0)
+    if offered <= limit:
+        return true(KIND, "Attainable", _attainable(policy.decision))
+    pods = math.ceil(offered / (carried / len(speeds)))
+    return false(
+        KIND,
+        "TooFewPods",
+        f"requests ask for the work of at least {pods} pods, {len(speeds)} are ready; add model "
+        "pods (see `autoscaling`), or expect what is above to be refused",
+    )
+
+
+def _was_short(policy: AdmissionPolicy) -> bool:
+    return any(
+        condition.get("type") == KIND
+        and condition.get("status") == Status.FALSE
+        and condition.get("reason") == "TooFewPods"
+        for condition in policy.status.get("conditions") or ()
+    )
+
+
+def _attainable(policy: Policy) -> str:
+    deadline = _seconds(policy.deadline.default_milliseconds / 1000)
+    if policy.objective is Objective.FIRST_TOKEN:
+        return f"the first token can come within the deadline of {deadline}"
+    tokens = policy.requests.default_max_tokens
+    return f"an answer of {_tokens(tokens)} can be given within the deadline of {deadline}"
+
+
+def _speeds(policy: Policy, observed: Observed) -> list[Speed]:
+    reported = {
+        pod.url: pod
+        for report in observed.reports.values()
+        for pod in report.pods
+        if pod.usable and pod.step_seconds
+    }
+    if reported:
+        return list(_reported(reported.values()))
+    backend = policy.backend
+    if not backend.step_microseconds:
+        return []
+    steps = tuple(step / 1e6 for step in backend.step_microseconds)
+    prefill = (backend.prefill_base_microseconds + backend.prefill_token_microseconds) / 1e6
+    one = Speed(prefill, steps[0], _carried(steps, backend.slots))
+    return [one] * max(observed.ready_endpoints, 1)
+
+
+def _reported(pods: Iterable[PodReport]) -> Iterable[Speed]:
+    for pod in pods:
+        prefill = (pod.prefill_base + pod.prefill_per_token) * pod.ratio
+        carried = _carried(pod.step_seconds, pod.slots) / pod.ratio
+        yield Speed(prefill, pod.step_seconds[0] * pod.ratio, carried)
+
+
+def _carried(steps: tuple[float, ...], slots: int) -> float:
+    full = steps[min(slots, len(steps)) - 1]
+    return slots * steps[0] / full if full else float(slots)
+
+
+def _tokens(count: int) -> str:
+    return "one token" if count == 1 else f"{count} tokens"
+
+
+def _seconds(value: float) -> str:
+    """Two significant digits: exact figures belong in metrics, not in a status."""
+    if value < 1:
+        return f"{float(f'{value * 1000:.2g}'):g} ms"
+    return f"{float(f'{value:.2g}'):g} s" if value < 10 else f"{round(value)} s"

@@ -1,0 +1,76 @@
+"""What a gateway replica says about itself in `/stats`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PodReport:
+    """A model pod as a gateway sees it; times in seconds, empty where it is not known."""
+
+    url: str
+    state: str
+    model: str
+    slots: int
+    ratio: float
+    step_seconds: tuple[float, ...]
+    prefill_base: float
+    prefill_per_token: float
+
+    @property
+    def usable(self) -> bool:
+        """Whether the gateway sends requests to it."""
+        return self.state == "ready"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GatewayReport:
+    """One replica: the policy it applies and the pods it sees."""
+
+    generation: int
+    problems: tuple[str, ...] = ()
+    """Faults of a newer policy that the replica did not take."""
+    pods: tuple[PodReport, ...] = ()
+    offered_load: float | None = None
+    """GPU-seconds of work that arrive per second, refused work included."""
+
+
+def read_report(given: Mapping[str, Any], offered_load: float | None = None) -> GatewayReport:
+    """Read the JSON of `/stats`; raises ValueError when it is not what a gateway serves."""
+    policy = given.get("policy")
+    if not isinstance(policy, Mapping) or not isinstance(policy.get("generation"), int):
+        raise ValueError("`/stats` must hold `policy.generation`, an integer")
+    return GatewayReport(
+        generation=policy["generation"],
+        problems=tuple(str(problem) for problem in policy.get("problems") or ()),
+        pods=tuple(_pod(pod) for pod in given.get("pods") or () if isinstance(pod, Mapping)),
+        offered_load=offered_load,
+    )
+
+
+def _pod(given: Mapping[str, Any]) -> PodReport:
+    prefill = given.get("prefill_seconds")
+    line: Mapping[str, Any] = prefill if isinstance(prefill, Mapping) else {}
+    return PodReport(
+        url=str(given.get("url", "")),
+        state=str(given.get("state", "")),
+        model=str(given.get("model") or ""),
+        slots=int(given.get("slots") or 1),
+        ratio=_number(given.get("ratio"), 1.0),
+        step_seconds=_numbers(given.get("step_seconds")),
+        prefill_base=_number(line.get("base"), 0.0),
+        prefill_per_token=_number(line.get("per_token"), 0.0),
+    )
+
+
+def _numbers(given: object) -> tuple[float, ...]:
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        return ()
+    return tuple(float(value) for value in given)
+
+
+def _number(given: object, default: float) -> float:
+    return float(given) if isinstance(given, int | float) else default
