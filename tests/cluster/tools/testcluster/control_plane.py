@@ -48,7 +48,7 @@ class ControlPlane:
         self.audit = audit.AuditLog(self.folder / "audit.log", self._get)
         self._stays = stays
         self._scaling = scaling
-        self._pki = self.folder / "pki"
+        self.pki = self.folder / "pki"
         self._processes: dict[str, Process] = {}
         self._guardian: Guardian | None = None
 
@@ -60,7 +60,7 @@ class ControlPlane:
         """
         programs = control_plane_programs()
         self.folder.mkdir(parents=True, exist_ok=True)
-        build_pki(self._pki)
+        build_pki(self.pki)
         (self.folder / "audit-policy.json").write_text(json.dumps(audit.POLICY))
         if not self._stays:
             self._guardian = Guardian(self.folder)
@@ -122,10 +122,10 @@ class ControlPlane:
     def _prepare(self, programs: dict[str, Path]) -> None:
         self.port = free_port()
         etcd, peer = free_port(), free_port()
-        authority = self._pki / "ca.crt"
+        authority = self.pki / "ca.crt"
         cluster = server_cluster(f"https://127.0.0.1:{self.port}", authority)
         for name in ("admin", "controller-manager", "scheduler"):
-            user = certificate_user(self._pki, name)
+            user = certificate_user(self.pki, name)
             write_kubeconfig(self.folder / f"{name}.kubeconfig", cluster, user)
         flags = {
             "etcd": self._etcd_flags(etcd, peer),
@@ -161,7 +161,7 @@ class ControlPlane:
         ]
 
     def _api_server_flags(self, etcd: int) -> list[str]:
-        pki = self._pki
+        pki = self.pki
         return [
             f"--etcd-servers=http://127.0.0.1:{etcd}",
             "--bind-address=127.0.0.1",
@@ -186,6 +186,8 @@ class ControlPlane:
             f"--audit-policy-file={self.folder / 'audit-policy.json'}",
             f"--audit-log-path={self.folder / 'audit.log'}",
             "--audit-log-mode=blocking",
+            # else a stop waits a minute for watches to end by themselves
+            "--shutdown-watch-termination-grace-period=1s",
         ]
 
     def _controller_manager_flags(self) -> list[str]:
@@ -194,8 +196,11 @@ class ControlPlane:
             "--leader-elect=false",
             "--secure-port=0",
             "--use-service-account-credentials=true",
-            f"--service-account-private-key-file={self._pki / 'sa.key'}",
-            f"--root-ca-file={self._pki / 'ca.crt'}",
+            f"--service-account-private-key-file={self.pki / 'sa.key'}",
+            f"--root-ca-file={self.pki / 'ca.crt'}",
+            # its own default of 20 requests a second makes the start take 5 s longer
+            "--kube-api-qps=1000",
+            "--kube-api-burst=1000",
             *self._scaling,
         ]
 
@@ -217,8 +222,8 @@ class ControlPlane:
 
     def _get(self, path: str) -> bool:
         """Ask the API server as the admin; True when it answers 200."""
-        context = ssl.create_default_context(cafile=str(self._pki / "ca.crt"))
-        context.load_cert_chain(self._pki / "admin.crt", self._pki / "admin.key")
+        context = ssl.create_default_context(cafile=str(self.pki / "ca.crt"))
+        context.load_cert_chain(self.pki / "admin.crt", self.pki / "admin.key")
         connection = http.client.HTTPSConnection(
             "127.0.0.1", self.port, context=context, timeout=10
         )
