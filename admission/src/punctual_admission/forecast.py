@@ -39,7 +39,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from punctual_admission.policy import Objective
 from punctual_admission.pool import Pod
 from punctual_admission.ticket import Ticket
-from punctual_admission.track import NEVER, Item, Track
+from punctual_admission.track import NEVER, QUEUED, Item, Track
 
 EPSILON = 1e-9
 """Seconds by which sums of floats may differ."""
@@ -156,9 +156,9 @@ def _candidates(tracks: Sequence[Track], item: Item, now: float) -> list[Track]:
     """The pods that may take up the next in the queue, best first.
 
     Pods with a slot that is free now: by earliest predicted end. None: the one that frees a slot
-    first.
+    first. A pod whose next end is overdue has no free slot yet.
     """
-    free = [track for track in tracks if track.available_at(now) <= now]
+    free = [track for track in tracks if track.is_free(now)]
     if free:
         free.sort(key=lambda track: (track.rough_end(item, now), track.index))
         return free[:ALTERNATIVES]
@@ -190,44 +190,41 @@ def _try_on(track: Track, newcomer: Item, now: float, test: Lateness) -> Trial:
 def walk(tracks: Sequence[Track], items: Sequence[Item], now: float) -> None:
     """Seat every item in order; afterwards the tracks stand behind the start of the last one."""
     waiting = 0
-    while waiting < len(items) and any(len(track.ends) < track.slots for track in tracks):
+    while waiting < len(items) and any(track.is_free(now) for track in tracks):
         track = choose(tracks, items[waiting], now)
         if track is None:
             return
-        track.seat(items[waiting], now)
+        track.seat(items[waiting], now, QUEUED + waiting)
         waiting += 1
     if not tracks or waiting == len(items):
         return
-    _walk_full(tracks, items[waiting:], waiting)
+    _walk_full(tracks, items[waiting:], QUEUED + waiting, now)
 
 
-def _walk_full(tracks: Sequence[Track], items: Sequence[Item], sequence: int) -> None:
+def _walk_full(tracks: Sequence[Track], items: Sequence[Item], sequence: int, now: float) -> None:
     """Seat items while every slot is busy: each takes the next end of all pods.
 
     Track.complete_next and Track.take_up written out, for this loop is the cost of a decision.
     """
-    heap = [(track.next_end(), track.index, track) for track in tracks]
+    heap = [(track.available_at(now), track.index, track) for track in tracks]
     heapify(heap)
     for item in items:
         sequence += 1
         when, index, track = heap[0]
         ends = track.ends
-        if len(ends) == track.slots:
-            track.virtual = last = ends[0][0]
-            track.time = when
-            ends[0][2].end = when
-            heappop(ends)
-            while ends and ends[0][0] == last:
-                heappop(ends)[2].end = when
-        time = track.time
-        item.start = time
-        time += track.prefill_base + track.prefill_token * item.prompt_tokens
+        if item.output_tokens <= 1 or track.held or len(ends) < track.slots:
+            track.seat(item, when, sequence)
+            heapreplace(heap, (track.available_at(when), index, track))
+            continue
+        track.virtual = last = ends[0][0]
+        heappop(ends)[2].end = when
+        while ends and ends[0][0] == last:
+            heappop(ends)[2].end = when
+        item.start = when
+        time = when + track.prefill_base + track.prefill_token * item.prompt_tokens
         item.first_token = track.time = time
-        if item.output_tokens > 1:
-            heappush(ends, (track.virtual + item.output_tokens - 1, sequence, item))
-            if len(ends) == track.slots:
-                when = time + (ends[0][0] - track.virtual) * track.steps[-1]
-        else:
-            item.end = when = time
+        heappush(ends, (last + item.output_tokens - 1, sequence, item))
         track.free_at = when
+        if len(ends) == track.slots:
+            when = time + (ends[0][0] - last) * track.steps[-1]
         heapreplace(heap, (when, index, track))

@@ -69,8 +69,8 @@ class Pod:
             return self.busy_until
         step = self.engine.step(len(self.residents) + len(self.foreign))
         into = now - self.step_started
-        if into >= step:
-            # The step is overdue: it may end at any moment.
+        if into >= step or into <= 0:
+            # The step is overdue, so it may end at any moment; or it begins at this very one.
             return now
         return max(now, self.step_started + step)
 

@@ -8,7 +8,9 @@ from heapq import heapify, heappop, heappush
 from punctual_admission.pool import Pod
 
 NEVER = float("inf")
-_NEWEST = 1 << 60
+QUEUED = 1 << 60
+"""First sequence of those who wait: behind all residents where steps are equal."""
+_NEWEST = 1 << 61
 """Sequence of a newcomer: behind all others where steps are equal."""
 
 
@@ -30,11 +32,12 @@ class Track:
     """State of one pod at a moment of the forecast.
 
     `ends` is a heap of (step count of the last token, sequence, item); `time` is the wall time at
-    which `virtual` steps have been made; `free_at` is since when a slot has been free, if one is.
+    which `virtual` steps have been made; `free_at` is since when a slot has been free, if one is;
+    `held` are the ends (ascending) of those who make one token: they hold a slot and join no step.
     """
 
     __slots__ = (
-        "ends", "free_at", "index", "pod_id", "prefill_base", "prefill_token", "slots", "steps",
+        "ends", "free_at", "held", "index", "pod_id", "prefill_base", "prefill_token", "slots", "steps",
         "time", "virtual",
     )  # fmt: skip
 
@@ -49,6 +52,7 @@ class Track:
         self.virtual = 0.0
         self.time = _anchor(pod, now)
         self.free_at = pod.paused_until
+        self.held: list[float] = []
         self.ends: list[tuple[float, int, Item]] = []
         self._seat_residents(pod, now)
 
@@ -58,8 +62,11 @@ class Track:
             item = Item(request.prompt_tokens, request.output_tokens, request.deadline)
             first = ticket.first_token
             item.first_token = max(ticket.prefill_end, now) if first is None else first
-            steps = ticket.remaining if ticket.generated else max(ticket.remaining - 1, 0)
-            self.ends.append((float(steps), ticket.sequence, item))
+            steps = ticket.remaining if ticket.generated else ticket.remaining - 1
+            if steps:
+                self.ends.append((float(steps), ticket.sequence, item))
+            else:
+                self.held.append(item.first_token)
         waiting = [f for f in pod.foreign if f.unstarted_prompt_tokens is not None]
         self.ends.extend(
             (float(f.remaining), -1 - number, Item(0, f.remaining, NEVER))
@@ -67,6 +74,7 @@ class Track:
             if f.unstarted_prompt_tokens is None
         )
         heapify(self.ends)
+        self.held.sort()
         while len(self.ends) > self.slots:
             self.complete_next()
         for number, foreign in enumerate(waiting):
@@ -83,7 +91,7 @@ class Track:
         twin.steps, twin.prefill_base = self.steps, self.prefill_base
         twin.prefill_token, twin.virtual = self.prefill_token, self.virtual
         twin.time, twin.free_at = self.time, self.free_at
-        twin.ends = self.ends.copy()
+        twin.ends, twin.held = self.ends.copy(), self.held.copy()
         return twin
 
     def step(self) -> float:
@@ -97,11 +105,16 @@ class Track:
             return NEVER
         return self.time + (self.ends[0][0] - self.virtual) * self.step()
 
+    def is_free(self, now: float) -> bool:
+        """Whether nobody holds a slot; where an end is overdue, somebody does."""
+        return len(self.ends) + len(self.held) < self.slots and self.free_at <= now
+
     def available_at(self, now: float) -> float:
         """From when on the pod can take up one more request."""
-        if len(self.ends) < self.slots:
+        if len(self.ends) + len(self.held) < self.slots:
             return max(self.free_at, now)
-        return self.next_end()
+        # Whoever makes one token ends with its prefill, and so before any step.
+        return max(self.held[0], now) if self.held else self.next_end()
 
     def rough_end(self, item: Item, now: float) -> float:
         """End of `item` on a slot that is free, if the batch stays as it is then."""
@@ -118,6 +131,7 @@ class Track:
         item.end = self.time
         while self.ends and self.ends[0][0] == self.virtual:
             heappop(self.ends)[2].end = self.time
+        self.free_at = max(self.free_at, self.time)
 
     def take_up(self, item: Item, when: float, sequence: int) -> None:
         """Seat `item` at `when`, the end of a step."""
@@ -128,17 +142,20 @@ class Track:
         item.first_token = self.time
         if item.output_tokens <= 1:
             item.end = self.time
+            self.held.append(self.time)
             return
         heappush(self.ends, (self.virtual + item.output_tokens - 1, sequence, item))
 
-    def seat(self, item: Item, now: float) -> None:
+    def seat(self, item: Item, now: float, sequence: int = _NEWEST) -> None:
         """Seat `item` as soon as the pod can take it up."""
         when = self.available_at(now)
-        if len(self.ends) < self.slots:
+        if len(self.ends) + len(self.held) < self.slots:
             self._to_boundary(when)
+        elif self.held:
+            self.free_at = max(self.free_at, self.held.pop(0))
         else:
             self.complete_next()
-        self.take_up(item, when, _NEWEST)
+        self.take_up(item, when, sequence)
 
     def _to_boundary(self, now: float) -> None:
         """Go forward to the end of the step under way at `now`."""
