@@ -155,7 +155,7 @@ class Ledger:
             ticket.generated += 1
         ticket.generated += tokens
         ticket.expected_service += tokens * pod.model.step(len(pod.residents) + len(pod.foreign))
-        pod.step_started = now
+        pod.step_started, pod.step_due = now, 0.0
         self._changed()
 
     def complete(self, ticket: Ticket, now: float) -> Outcome:
@@ -206,7 +206,7 @@ class Ledger:
     # --- pods --------------------------------------------------------------------------------
 
     def join_pod(self, pod_id: str, model: ServiceModel, now: float, ratio: float = 1.0) -> Pod:
-        """A pod came; `ratio` is what its probe measured. A known pod keeps its residents."""
+        """A pod came; its probe measured `ratio`. A known pod keeps its residents."""
         known = self._pods.get(pod_id)
         if known is None:
             tracking = self.policy.estimate.speed is Speed.TRACKING
@@ -226,7 +226,7 @@ class Ledger:
             self._pods_changed()
 
     def leave_pod(self, pod_id: str) -> Sequence[Ticket]:
-        """The pod is gone: forget it; returns its running tickets, for the driver to move or end."""
+        """The pod is gone: returns its running tickets, for the driver to move or end."""
         pod = self._pods.get(pod_id)
         if pod is None:
             return ()
@@ -315,6 +315,8 @@ class Ledger:
         ticket.ratio = pod.speed.value
         ticket.expected_service = (begin - now) / ticket.ratio
         ticket.dispatches += 1
+        if pod.busy_until <= now < begin:
+            pod.step_due = begin
         pod.busy_until = ticket.prefill_end
         if not pod.residents and not pod.foreign:
             pod.step_started = ticket.prefill_end

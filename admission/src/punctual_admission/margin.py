@@ -12,6 +12,7 @@ evidence for each missing record, at `PRIOR_FACTOR`.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import deque
 
 WINDOW = 256
@@ -27,7 +28,9 @@ class Margin:
 
     def __init__(self, confidence: float) -> None:
         self._confidence = confidence
-        self._records: deque[tuple[float, float]] = deque(maxlen=WINDOW)
+        self._newest: deque[tuple[float, int]] = deque()
+        self._ordered: list[tuple[float, int]] = []
+        self._weight = 0
         self._factor = PRIOR_FACTOR
 
     @property
@@ -38,7 +41,7 @@ class Margin:
     @property
     def records(self) -> int:
         """How many completed requests the factor rests on."""
-        return len(self._records)
+        return len(self._newest)
 
     def set_confidence(self, confidence: float) -> None:
         """Keep another share of the promises, from the same records."""
@@ -50,16 +53,31 @@ class Margin:
         """Record one completed request."""
         if actual_seconds <= 0 or predicted_seconds <= 0:
             return
-        self._records.append((actual_seconds / predicted_seconds, predicted_seconds))
+        record = (actual_seconds / predicted_seconds, _weight(predicted_seconds))
+        self._newest.append(record)
+        insort(self._ordered, record)
+        self._weight += record[1]
+        if len(self._newest) > WINDOW:
+            oldest = self._newest.popleft()
+            del self._ordered[bisect_left(self._ordered, oldest)]
+            self._weight -= oldest[1]
         self._factor = self._quantile()
 
     def _quantile(self) -> float:
-        missing = max(0, FULL_EVIDENCE - len(self._records))
-        records = [*self._records, (PRIOR_FACTOR, missing * PRIOR_SECONDS)]
-        records.sort(reverse=True)
-        left = (1 - self._confidence) * sum(weight for _, weight in records)
-        for ratio, weight in records:
-            left -= weight
-            if left < 0:
+        prior = _weight(PRIOR_SECONDS * max(0, FULL_EVIDENCE - len(self._newest)))
+        left = (1 - self._confidence) * (self._weight + prior)
+        for ratio, weight in reversed(self._ordered):
+            if prior and ratio <= PRIOR_FACTOR:
+                if prior > left:
+                    return PRIOR_FACTOR
+                left -= prior
+                prior = 0
+            if weight > left:
                 return min(max(ratio, 1.0), MAXIMUM)
-        return 1.0
+            left -= weight
+        return PRIOR_FACTOR if prior > left else 1.0
+
+
+def _weight(seconds: float) -> int:
+    """Microseconds: whole numbers, so that adding and taking away leaves nothing behind."""
+    return max(1, round(seconds * 1e6)) if seconds else 0

@@ -34,6 +34,8 @@ class Pod:
     """When the current decode step began, as far as tokens have told."""
     busy_until: float = 0.0
     """When the last prefill that was sent here ends, by forecast."""
+    step_due: float = 0.0
+    """End of a step under way that a newcomer waits for, until its tokens have come."""
     paused_until: float = 0.0
     """No new work before this: the pod refused some that was sent."""
     _scaled: tuple[float, ServiceModel] | None = None

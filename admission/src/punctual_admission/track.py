@@ -33,12 +33,12 @@ class Track:
 
     `ends` is a heap of (step count of the last token, sequence, item); `time` is the wall time at
     which `virtual` steps have been made; `free_at` is since when a slot has been free, if one is;
-    `held` are the ends (ascending) of those who make one token: they hold a slot and join no step.
+    `held` are the ends (ascending) of those who end before any further step.
     """
 
     __slots__ = (
-        "ends", "free_at", "held", "index", "pod_id", "prefill_base", "prefill_token", "slots", "steps",
-        "time", "virtual",
+        "ends", "free_at", "held", "index", "pod_id", "prefill_base", "prefill_token", "slots",
+        "steps", "time", "virtual",
     )  # fmt: skip
 
     def __init__(self, index: int, pod: Pod, now: float) -> None:
@@ -62,11 +62,13 @@ class Track:
             item = Item(request.prompt_tokens, request.output_tokens, request.deadline)
             first = ticket.first_token
             item.first_token = max(ticket.prefill_end, now) if first is None else first
-            steps = ticket.remaining if ticket.generated else ticket.remaining - 1
+            # A newcomer's first token, or the token of a step under way, comes before `time`.
+            steps = ticket.remaining - (not ticket.generated or pod.step_due > 0)
             if steps:
                 self.ends.append((float(steps), ticket.sequence, item))
-            else:
-                self.held.append(item.first_token)
+                continue
+            item.end = max(pod.step_due, now) if ticket.generated else item.first_token
+            self.held.append(item.end)
         waiting = [f for f in pod.foreign if f.unstarted_prompt_tokens is not None]
         self.ends.extend(
             (float(f.remaining), -1 - number, Item(0, f.remaining, NEVER))
@@ -113,7 +115,6 @@ class Track:
         """From when on the pod can take up one more request."""
         if len(self.ends) + len(self.held) < self.slots:
             return max(self.free_at, now)
-        # Whoever makes one token ends with its prefill, and so before any step.
         return max(self.held[0], now) if self.held else self.next_end()
 
     def rough_end(self, item: Item, now: float) -> float:
