@@ -1,0 +1,186 @@
+"""The parts of one gateway, put together, and what it counts."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+from punctual_admission.outcomes import Outcome
+from punctual_admission.ticket import Refusal, Request, Ticket
+from punctual_gateway.capacity import profile
+from punctual_gateway.discovery import DnsDiscovery, StaticDiscovery
+from punctual_gateway.metrics import Metrics
+from punctual_gateway.own_work import OwnWork
+from punctual_gateway.pods import Pods
+from punctual_gateway.policy_file import LoadedPolicy, PolicyFile
+from punctual_gateway.retry_budget import RetryBudget
+from punctual_gateway.scheduler import Scheduler
+from punctual_gateway.tokens import load_counter
+from punctual_gateway.upstream import Fault, build_session
+
+if TYPE_CHECKING:
+    from multidict import CIMultiDictProxy
+
+    from punctual_admission.policy import Policy
+    from punctual_gateway.discovery import Discovery
+    from punctual_gateway.settings import Settings
+
+log = logging.getLogger(__name__)
+
+RETRY_COUNT_HEADER = "x-stainless-retry-count"
+"""OpenAI's clients number their retries here; a retry is no new demand."""
+
+
+class Gateway:
+    """Everything behind the routes. Raises PolicyError or TokenizerError when built wrongly."""
+
+    def __init__(self, settings: Settings, discovery: Discovery | None = None) -> None:
+        self.settings = settings
+        self.policy_file = PolicyFile(settings.policy, self._apply_policy)
+        self.loaded = self.policy_file.load()
+        self.counter = load_counter(settings.tokenizer)
+        self.scheduler = Scheduler(self.loaded.policy)
+        self.metrics = Metrics()
+        self.own_work = OwnWork()
+        self.retry_budget = RetryBudget()
+        self.started_at = time.time()
+        self.offered_work = 0.0
+        """GPU-seconds of all arrivals."""
+        self.served = False
+        self.accepting = True
+        """Readiness: False from SIGTERM on."""
+        self._discovery = discovery or build_discovery(settings)
+        self._prefix = uuid.uuid4().hex[:12]
+        self._numbers = itertools.count(1)
+        self._tasks: list[asyncio.Task[None]] = []
+        self.session = build_session()
+        self.pods = Pods(self.scheduler, self.session, settings, self.own_work)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in force."""
+        return self.scheduler.ledger.policy
+
+    @property
+    def ready(self) -> bool:
+        """Whether this process should get traffic. Without pods too: it can refuse.
+
+        At the start only once the pods that are there have been asked, so that the first requests
+        are not refused for lack of pods.
+        """
+        self.served = self.served or self.pods.asked
+        return self.accepting and self.served
+
+    def start(self) -> None:
+        """Begin to follow pods and policy."""
+        self._tasks = [
+            asyncio.create_task(self.pods.follow(self._discovery), name="discovery"),
+            asyncio.create_task(
+                self.policy_file.watch(self.settings.policy_interval), name="policy file"
+            ),
+        ]
+        for task in self._tasks:
+            task.add_done_callback(_report)
+
+    async def close(self) -> None:
+        """Stop following, close connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.pods.close()
+        self.scheduler.close()
+        await self.session.close()
+
+    def next_name(self) -> str:
+        """A new request id."""
+        return f"{self._prefix}-{next(self._numbers):x}"
+
+    def suspend(self, pod_id: str | None, problem: str) -> None:
+        """Give a pod no new work until it has answered again."""
+        monitor = self.pods.find(pod_id or "")
+        if monitor is not None:
+            monitor.suspend(problem)
+
+    # --- counting ----------------------------------------------------------------------------
+
+    def count_arrival(self, request: Request, headers: CIMultiDictProxy[str]) -> None:
+        """Offered work: each request once, whatever becomes of it."""
+        if headers.get(RETRY_COUNT_HEADER, "0") != "0":
+            return
+        pods = self.scheduler.ledger.pods
+        engine = pods[0].engine if pods else profile(self.policy.backend)
+        cost = engine.cost(request.prompt_tokens, request.output_tokens)
+        self.offered_work += cost
+        self.metrics.offered_work.inc(cost)
+
+    def count_refusal(self, refused: Refusal, seconds: float) -> None:
+        """One refusal, and how long it took since the first byte."""
+        self.metrics.requests[Outcome.REFUSED, refused.reason].inc()
+        self.metrics.refusal.observe(seconds)
+
+    def count_end(self, ticket: Ticket) -> None:
+        """One ticket that has ended."""
+        metrics, outcome, now = self.metrics, ticket.outcome, self.scheduler.now
+        if outcome is None:
+            raise RuntimeError(f"ticket {ticket.request.id} must have ended")
+        metrics.requests[outcome, ticket.reason].inc()
+        if ticket.would_refuse is not None:
+            metrics.would_refuse[ticket.would_refuse].inc()
+        if ticket.dispatches:
+            metrics.dispatches.inc(ticket.dispatches)
+            metrics.queue_wait.observe(max(ticket.started - ticket.request.arrival, 0.0))
+        if outcome in (Outcome.GOOD, Outcome.LATE):
+            metrics.promises[outcome is Outcome.GOOD].inc()
+            metrics.service.observe(now - ticket.started)
+            predicted = ticket.prediction.spent + ticket.prediction.sojourn
+            if predicted > 0:
+                metrics.predicted_ratio.observe((now - ticket.request.arrival) / predicted)
+        if outcome in (Outcome.LATE, Outcome.FAILED, Outcome.CANCELLED) and ticket.dispatches:
+            metrics.wasted.labels(outcome.value).inc(ticket.expected_service)
+            done = min(ticket.generated / ticket.request.output_tokens, 1.0)
+            metrics.saved.labels(outcome.value).inc(ticket.cost * (1 - done))
+
+    def count_fault(self, fault: Fault) -> None:
+        """A pod broke."""
+        self.metrics.faults.labels(fault.value).inc()
+
+    def count_declined(self, code: str) -> None:
+        """A pod sent work back; its word is bounded to the ones we know."""
+        self.metrics.declined.labels(code if code in KNOWN_DECLINES else "other").inc()
+
+    def count_rejection(self, status: int) -> None:
+        """A pod called a request wrong that was right here."""
+        self.metrics.faults.labels(f"rejected_{status}").inc()
+
+    def count_invalid(self, status: int) -> None:
+        """A request was wrong."""
+        self.metrics.invalid.labels(str(status)).inc()
+
+    # --- policy ------------------------------------------------------------------------------
+
+    def _apply_policy(self, loaded: LoadedPolicy) -> None:
+        self.loaded = loaded
+        self.scheduler.ledger.apply_policy(loaded.policy)
+        self.scheduler.pump()
+        log.info("policy generation %d is in force", loaded.generation)
+
+
+KNOWN_DECLINES = frozenset(
+    {"deadline_unreachable", "draining", "not_ready", "model_not_found", "queue_full", "overloaded"}
+)
+
+
+def build_discovery(settings: Settings) -> Discovery:
+    """The discovery that the command line asks for."""
+    if settings.backend_dns is not None:
+        return DnsDiscovery(settings.backend_dns, settings.dns_interval)
+    return StaticDiscovery(settings.backends)
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("%s ended: %r", task.get_name(), error, exc_info=error)

@@ -1,0 +1,123 @@
+"""What the command line sets: where the pods are, where to listen, how long to wait."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One process's settings; durations in seconds. Everything else is in the policy file."""
+
+    policy: Path
+    backends: tuple[str, ...] = ()
+    """Base URLs of the pods, without a slash at the end."""
+    backend_dns: str | None = None
+    """`host:port` whose addresses are the pods."""
+    host: str = "127.0.0.1"
+    port: int = 8080
+    tokenizer: Path | None = None
+    poll_interval: float = 0.2
+    policy_interval: float = 0.5
+    dns_interval: float = 2.0
+    body_timeout: float = 10.0
+    stuck_after: float = 5.0
+    """A pod with running requests that makes no token for so long gets no new work."""
+    drain_accept: float = 5.0
+    """How long requests are still accepted after SIGTERM."""
+    drain_limit: float = 300.0
+    """How long admitted requests may take to end after that."""
+    log_level: str = "INFO"
+
+
+def parse_settings(arguments: Sequence[str]) -> Settings:
+    """Parse the command line; exits with status 2 and a message when it is wrong."""
+    parser = _build_parser()
+    given = parser.parse_args(arguments)
+    if bool(given.backend) == bool(given.backend_dns):
+        parser.error("either --backend (once or more) or --backend-dns must be given")
+    return Settings(
+        policy=given.policy,
+        backends=tuple(dict.fromkeys(given.backend)),
+        backend_dns=given.backend_dns,
+        host=given.host,
+        port=given.port,
+        tokenizer=given.tokenizer,
+        poll_interval=given.poll_interval_ms / 1000,
+        policy_interval=given.policy_interval_ms / 1000,
+        dns_interval=given.dns_interval_ms / 1000,
+        body_timeout=given.body_timeout_seconds,
+        stuck_after=given.stuck_seconds,
+        drain_accept=given.drain_accept_seconds,
+        drain_limit=given.drain_limit_seconds,
+        log_level=given.log_level,
+    )
+
+
+def _build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="punctual-gateway",
+        description="Admission gateway: answers by the deadline, or refuses at once.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--policy", type=Path, required=True, help="file with an AdmissionPolicy; watched")
+    add("--backend", type=base_url, action="append", default=[], help="URL of a pod; repeatable")
+    add("--backend-dns", type=host_port, help="HOST:PORT whose addresses are the pods")
+    add("--host", default="127.0.0.1", help="address to listen on")
+    add("--port", type=_between(0, 65535), default=8080, help="port to listen on; 0: any")
+    add("--tokenizer", type=Path, help="tokenizer.json, or a folder with it or with vocab.json")
+    add("--poll-interval-ms", type=_between(10, 60_000), default=200, help="pod state polling")
+    add("--policy-interval-ms", type=_between(10, 60_000), default=500, help="policy file check")
+    add("--dns-interval-ms", type=_between(100, 600_000), default=2000, help="name look-ups")
+    add("--body-timeout-seconds", type=_seconds, default=10.0, help="to send a request's body")
+    add("--stuck-seconds", type=_seconds, default=5.0, help="no token for so long: no new work")
+    add("--drain-accept-seconds", type=_seconds, default=5.0, help="accept after SIGTERM")
+    add("--drain-limit-seconds", type=_seconds, default=300.0, help="finish what was admitted")
+    levels = ("DEBUG", "INFO", "WARNING", "ERROR")
+    add("--log-level", choices=levels, default="INFO", help="least severe message logged")
+    return parser
+
+
+def base_url(text: str) -> str:
+    """A pod's base URL, normalised; raises ArgumentTypeError when it is none."""
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+        raise argparse.ArgumentTypeError(f"must be http://HOST:PORT, got {text!r}")
+    return text.rstrip("/")
+
+
+def host_port(text: str) -> str:
+    """A name and a port; raises ArgumentTypeError when it is none."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise argparse.ArgumentTypeError(f"must be HOST:PORT, got {text!r}")
+    return text
+
+
+class _between:  # noqa: N801  # reads as a type in the parser
+    """An integer within bounds."""
+
+    def __init__(self, low: int, high: int) -> None:
+        self._low, self._high = low, high
+
+    def __call__(self, text: str) -> int:
+        if not text.lstrip("-").isdigit() or not self._low <= int(text) <= self._high:
+            raise argparse.ArgumentTypeError(
+                f"must be an integer from {self._low} to {self._high}, got {text!r}"
+            )
+        return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 86_400:
+        raise argparse.ArgumentTypeError(f"must be seconds from 0 to 86400, got {text!r}")
+    return value
