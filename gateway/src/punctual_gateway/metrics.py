@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from punctual_admission.outcomes import Outcome, Reason
 
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 WAIT_BUCKETS = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300)

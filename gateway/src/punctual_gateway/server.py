@@ -54,9 +54,10 @@ class TimedConnection(RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Take the time before anything else is done."""
-        self._latest = time.monotonic()
-        if self._first is None and (self._body is None or self._body.is_eof()):
-            self._first = self._latest
+        if data:  # aiohttp calls this with nothing to parse what it has put aside
+            self._latest = time.monotonic()
+            if self._first is None and (self._body is None or self._body.is_eof()):
+                self._first = self._latest
         super().data_received(data)
 
     def take_arrival(self, body: StreamReader) -> float:
