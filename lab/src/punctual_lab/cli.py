@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 COMMANDS = {
     "demo": "punctual_lab.commands.demo",
     "compare": "punctual_lab.commands.compare",
+    "calibrate": "punctual_lab.commands.calibrate",
+    "bench": "punctual_lab.commands.bench",
     "load": "punctual_lab.commands.load",
+    "theory": "punctual_lab.experiments.theory",
 }
 
 EXIT_USAGE = 2
@@ -36,7 +39,7 @@ class Command(Protocol):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the command's own arguments."""
 
-    def run(self, args: argparse.Namespace) -> int:
+    def run(self, args: argparse.Namespace, /) -> int:
         """Do the work and return the exit code."""
 
 

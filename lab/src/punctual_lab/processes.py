@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 STOP_SECONDS = 15.0
+STOP_AT_ONCE = ("--drain-accept-seconds", "0")  # nobody but us sends work, so none is on its way
 LOG_TAIL_LINES = 20
 _POLL_SECONDS = 0.05
 
@@ -162,7 +163,7 @@ class Stack:
         argv = [
             find_program("punctual-model-server"),
             *("--model", model, "--slots", str(slots), "--served-model-name", served_name),
-            *("--host", "127.0.0.1", "--port", str(port), *extra),
+            *("--host", "127.0.0.1", "--port", str(port), *STOP_AT_ONCE, *extra),
         ]
         return self.launch(
             name,
@@ -186,7 +187,7 @@ class Stack:
         argv = [find_program("punctual-gateway"), "--policy", str(policy)]
         for backend in backends:
             argv += ["--backend", backend]
-        argv += ["--host", "127.0.0.1", "--port", str(port), *extra]
+        argv += ["--host", "127.0.0.1", "--port", str(port), *STOP_AT_ONCE, *extra]
         return self.launch(name, argv, port=port, ready_seconds=ready_seconds)
 
 

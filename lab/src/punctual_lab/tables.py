@@ -32,7 +32,7 @@ def build_time_table(modes: Mapping[str, Mapping[str, Any]], title: str) -> Tabl
     sizes = sorted({size for row in modes.values() for size in row["by_tokens"]}, key=int)
     table = _new_table(title, "mode")
     shares = ("in\ntime", *(f"{size}\ntokens" for size in sizes))
-    times = ("answer\np50 s", "\np99 s", "refusal\np50 ms", "\np99 ms")
+    times = ("answer\np50 s", "answer\np99 s", "refusal\np50 ms", "refusal\np99 ms")
     for column in (*shares, *times):
         table.add_column(column, justify="right")
     for name, row in modes.items():
@@ -61,7 +61,9 @@ def format_share(part: int, whole: int) -> str:
 
 
 def _new_table(title: str, first: str) -> Table:
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
+    )
     table.add_column(first, no_wrap=True)
     return table
 
