@@ -105,14 +105,19 @@ def _merged(
 def transitions(
     before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
-    """The conditions whose status or reason is another one than before; first visits included.
+    """The conditions whose status or reason is another one than before, first visits included.
 
-    A condition that begins as Unknown says nothing new and is left out.
+    Left out is what another condition tells already: a first Unknown, and `Ready` while it stays
+    something else than True.
     """
-    known = {condition["type"]: (condition["status"], condition["reason"]) for condition in before}
-    return [
-        condition
-        for condition in after
-        if (condition["status"], condition["reason"]) != known.get(condition["type"])
-        and not (condition["type"] not in known and condition["status"] == Status.UNKNOWN)
-    ]
+    known = {condition["type"]: condition for condition in before}
+    return [one for one in after if _is_news(known.get(one["type"]), one)]
+
+
+def _is_news(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> bool:
+    if after["type"] == ConditionType.READY:
+        was_ready = before is not None and before["status"] == Status.TRUE
+        return was_ready != (after["status"] == Status.TRUE)
+    if before is None:
+        return bool(after["status"] != Status.UNKNOWN)
+    return (before["status"], before["reason"]) != (after["status"], after["reason"])

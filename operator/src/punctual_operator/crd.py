@@ -43,6 +43,9 @@ NAME_RULE = (
     "begins with a letter, because the gateway's Service is named after it",
 )
 
+LARGEST = 2**53 - 1
+"""The largest integer that every JSON reader keeps exactly."""
+
 PRINTER_COLUMNS = (
     ("Mode", "string", ".spec.mode"),
     ("Deadline", "integer", ".spec.deadline.defaultMilliseconds"),
@@ -135,7 +138,7 @@ def status_schema() -> Schema:
         "description": "What the operator found; written by the operator alone.",
         "properties": {
             "observedGeneration": _count(
-                "Generation of the spec that this status describes.", maximum=2**63 - 1
+                "Generation of the spec that this status describes.", maximum=LARGEST
             ),
             "address": _text("URL of the gateway inside the cluster.", 512),
             "gateways": _count("Gateway replicas that are asked for."),
@@ -171,7 +174,7 @@ def _conditions() -> Schema:
         "message": _text("Why, with the remedy.", 32_768),
         "lastTransitionTime": _text("When `status` last changed.", 64) | {"format": "date-time"},
         "observedGeneration": _count(
-            "Generation of the spec that the condition describes.", maximum=2**63 - 1
+            "Generation of the spec that the condition describes.", maximum=LARGEST
         ),
     }
     return {

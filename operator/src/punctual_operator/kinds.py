@@ -77,7 +77,7 @@ WATCHED = (POLICY, *CHILDREN, POD, BACKEND_SLICE)
 SERVICE = Kind("", "v1", "services", "Service")
 """Services of users, read one by one: a change of one that matters changes its EndpointSlices."""
 EVENT = Kind("", "v1", "events", "Event")
-BY_NAME = {kind.kind: kind for kind in WATCHED}
+BY_KIND = {kind.kind: kind for kind in WATCHED}
 
 
 def child_key(manifest: Object) -> tuple[str, str]:

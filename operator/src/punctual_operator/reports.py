@@ -74,3 +74,9 @@ def _numbers(given: object) -> tuple[float, ...]:
 
 def _number(given: object, default: float) -> float:
     return float(given) if isinstance(given, int | float) else default
+
+
+def read_offered_work(given: Mapping[str, Any]) -> float | None:
+    """GPU-seconds of all work that arrived since the replica began, refused work included."""
+    value = given.get("offered_work")
+    return float(value) if isinstance(value, int | float) else None

@@ -11,7 +11,7 @@ import yaml
 class _Dumper(yaml.SafeDumper):
     """A safe dumper that never uses anchors: people read and edit the result."""
 
-    def ignore_aliases(self, data: Any) -> bool:
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  # the signature of PyYAML
         """Write a value that occurs twice out twice."""
         return True
 
