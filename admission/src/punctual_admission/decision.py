@@ -111,7 +111,7 @@ class Case:
 def decide(policy: Policy, view: PoolView, request: Request, now: float) -> Admission | Refusal:
     """Admit or refuse `request` at `now`; changes nothing."""
     case = examine(policy, view, request, now)
-    reason = next((r for rule in RULES if (r := rule(case)) is not None), None)
+    reason = _first_reason(case)
     observed = policy.enforcement is Enforcement.OBSERVE and reason not in NEVER_OBSERVED
     if reason is None or observed:
         pod_id = None if case.waits else case.trial.pod_id
@@ -123,6 +123,14 @@ def decide(policy: Policy, view: PoolView, request: Request, now: float) -> Admi
         retry_delay(reason, case.prediction, _seconds_to_next_end(view, now), view.jitter()),
         _retry_may_help(case),
     )
+
+
+def _first_reason(case: Case) -> Reason | None:
+    for rule in RULES:
+        reason = rule(case)
+        if reason is not None:
+            return reason
+    return None
 
 
 def examine(policy: Policy, view: PoolView, request: Request, now: float) -> Case:

@@ -10,10 +10,11 @@ newcomer is refused when it does not help. Running requests are never given up.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import nlargest
 
 from punctual_admission.forecast import Forecast, Lateness, Trial
 from punctual_admission.service_time import ServiceModel
-from punctual_admission.ticket import Request, Ticket
+from punctual_admission.ticket import Ticket
 from punctual_admission.track import Item
 
 ATTEMPTS = 3
@@ -32,24 +33,16 @@ def find_displaced(
     trial = forecast.insert(place, newcomer, test)
     if trial.fits or trial.first_late is None:
         return trial, None
-    own = engine.crowded(newcomer.prompt_tokens, newcomer.output_tokens)
-    lengths = [(_length(engine, ticket.request), index) for index, ticket in enumerate(queue)]
     # The late one's place counts the newcomer, so a queue index below it stands ahead of it.
-    longer = sorted(
-        (
-            (length, index)
-            for length, index in lengths
-            if length > own and index + (index >= place) <= trial.first_late
-        ),
-        reverse=True,
-    )
-    for _, index in longer[:ATTEMPTS]:
+    ahead = queue[: trial.first_late + (trial.first_late < place)]
+    per_token, step = engine.prefill_per_token, engine.step_seconds[-1]
+    own = per_token * newcomer.prompt_tokens + step * newcomer.output_tokens
+    requests = [ticket.request for ticket in ahead]
+    lengths = [per_token * r.prompt_tokens + step * r.output_tokens for r in requests]
+    longer = [(length, index) for index, length in enumerate(lengths) if length > own]
+    for _, index in nlargest(ATTEMPTS, longer):
         attempt = forecast.insert(place, newcomer, test, without=index)
         if attempt.fits:
             return attempt, queue[index]
     forecast.insert(place, newcomer, test)
     return trial, None
-
-
-def _length(engine: ServiceModel, request: Request) -> float:
-    return engine.crowded(request.prompt_tokens, request.output_tokens)

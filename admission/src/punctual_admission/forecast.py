@@ -22,9 +22,10 @@ Guards
 - A resident that outlives its estimate has one token left, never none.
 - Whoever would be late without the newcomer as well does not count against it.
 
-Cost. `Forecast` walks the queue once, O(n log m) for n waiting and m pods, and keeps the state
-behind the start of the last one; `append` then tests a newcomer at the tail in O(m + S log S). A
-newcomer that goes ahead of others (earliest deadline first) walks the queue again: `insert`.
+Cost. `Forecast` walks the queue when it is asked, once, O(n log m) for n waiting and m pods, and
+keeps the state behind the start of the last one; `append` then tests a newcomer at the tail in
+O(m + S log S). A newcomer that goes ahead of others (earliest deadline first) walks the queue
+again: `insert`. One busy slot needs no walk at all: see `line`.
 
 Sources: list scheduling and its bound (work ahead) / m + own service, Graham 1969; the event form
 is ours.
@@ -36,6 +37,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
 
+from punctual_admission.line import Ahead, Line
 from punctual_admission.policy import Objective
 from punctual_admission.pool import Pod
 from punctual_admission.ticket import Ticket
@@ -55,14 +57,22 @@ class Lateness:
     margin: float
     objective: Objective
 
+    @property
+    def completes(self) -> bool:
+        """Whether the deadline is about the end of the answer, not its first token."""
+        return self.objective is Objective.COMPLETION
+
     def due(self, item: Item) -> float:
         """The predicted time that the deadline is about."""
         return item.end if self.objective is Objective.COMPLETION else item.first_token
 
     def late(self, item: Item) -> bool:
         """Whether the promise does not hold."""
-        stretched = self.now + (self.due(item) - self.now) * self.margin
-        return stretched > item.deadline + EPSILON
+        return self.misses(self.due(item), item.deadline)
+
+    def misses(self, due: float, deadline: float) -> bool:
+        """Whether what is due at `due` passes `deadline`, stretched by the margin."""
+        return self.now + (due - self.now) * self.margin > deadline + EPSILON
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +95,22 @@ def item_of(ticket: Ticket) -> Item:
 class Forecast:
     """The walk through residents and queue; ask it about one newcomer at a time."""
 
-    def __init__(self, pods: Sequence[Pod], queue: Sequence[Ticket], now: float) -> None:
+    def __init__(
+        self,
+        pods: Sequence[Pod],
+        queue: Sequence[Ticket],
+        now: float,
+        ahead: Ahead | None = None,
+    ) -> None:
+        """Forecast `queue`, which `ahead` sums up if given; valid until pods or queue change."""
         self.now = now
         self._start = [Track(index, pod, now) for index, pod in enumerate(pods)]
-        self._residents = [item for track in self._start for _, _, item in track.ends]
-        self._items = [item_of(ticket) for ticket in queue]
-        self._tail = [track.copy() for track in self._start]
-        walk(self._tail, self._items, now)
+        self._queue = queue
+        self._walked: tuple[list[Item], list[Track]] | None = None
         self._untouched: list[float] | None = None
+        self._line: Line | None = None
+        if len(pods) == 1 and pods[0].slots == 1 and not self._start[0].has_free_slot:
+            self._line = Line(self._start[0], queue, ahead or Ahead.of(queue), now)
 
     def next_end(self) -> float:
         """When the next running request ends; infinite when none runs."""
@@ -100,17 +118,20 @@ class Forecast:
 
     def starts(self) -> list[float]:
         """Predicted start of each queued request, in queue order."""
-        return [item.start for item in self._items]
+        return [item.start for item in self._walk()[0]]
 
     def ends(self) -> list[float]:
         """Predicted end of each queued request, in queue order."""
-        for track in self._tail:
+        items, tail = self._walk()
+        for track in tail:
             track.copy().drain()
-        return [item.end for item in self._items]
+        return [item.end for item in items]
 
     def append(self, newcomer: Item, test: Lateness) -> Trial:
         """Try `newcomer` at the tail of the queue; its times are filled in either way."""
-        candidates = _candidates(self._tail, newcomer, self.now)
+        if self._line is not None:
+            return Trial(self._line.append(newcomer, test), self._start[0].pod_id)
+        candidates = _candidates(self._walk()[1], newcomer, self.now)
         for track in candidates:
             trial = _try_on(track, newcomer, self.now, test)
             if trial.fits:
@@ -122,9 +143,12 @@ class Forecast:
         self, place: int, newcomer: Item, test: Lateness, *, without: int | None = None
     ) -> Trial:
         """Try `newcomer` ahead of `place`, with the request at place `without` left out."""
+        if self._line is not None:
+            late = self._line.insert(place, newcomer, test, without)
+            return Trial(late is None, first_late=late)
         before = self._ends_untouched(test)
         tracks = [track.copy() for track in self._start]
-        fresh = [Item(i.prompt_tokens, i.output_tokens, i.deadline) for i in self._items]
+        fresh = [Item(i.prompt_tokens, i.output_tokens, i.deadline) for i in self._walk()[0]]
         order = [*fresh[:place], newcomer, *fresh[place:]]
         limits = [*before[0][:place], NEVER, *before[0][place:]]
         if without is not None:
@@ -139,7 +163,7 @@ class Forecast:
                 return Trial(fits=False, first_late=index)
         worse = any(
             test.late(item) and test.due(item) > limit + EPSILON
-            for item, limit in zip(self._residents, before[1], strict=True)
+            for item, limit in zip(self._residents(), before[1], strict=True)
         )
         return Trial(fits=not worse)
 
@@ -147,9 +171,22 @@ class Forecast:
         """What is due when, for the queue and for the residents, if nobody joins."""
         if self._untouched is None:
             self.ends()
-            self._untouched = [test.due(item) for item in (*self._items, *self._residents)]
-        waiting = len(self._items)
+            items = (*self._walk()[0], *self._residents())
+            self._untouched = [test.due(item) for item in items]
+        waiting = len(self._queue)
         return self._untouched[:waiting], self._untouched[waiting:]
+
+    def _walk(self) -> tuple[list[Item], list[Track]]:
+        """The queue with its predicted starts, and the pods behind the start of the last one."""
+        if self._walked is None:
+            items = [item_of(ticket) for ticket in self._queue]
+            tail = [track.copy() for track in self._start]
+            walk(tail, items, self.now)
+            self._walked = items, tail
+        return self._walked
+
+    def _residents(self) -> list[Item]:
+        return [item for track in self._start for _, _, item in track.ends]
 
 
 def _candidates(tracks: Sequence[Track], item: Item, now: float) -> list[Track]:

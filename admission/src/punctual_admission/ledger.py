@@ -21,13 +21,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 from punctual_admission.decision import Admission, decide
 from punctual_admission.forecast import Forecast, Lateness, choose, item_of
+from punctual_admission.line import Ahead
 from punctual_admission.margin import Margin
 from punctual_admission.outcomes import Outcome, Reason
 from punctual_admission.policy import Mode, Objective, Order, Policy, Speed
 from punctual_admission.pool import Foreign, Pod, work_left
 from punctual_admission.service_time import ServiceModel, SpeedRatio
 from punctual_admission.ticket import Refusal, Request, State, Ticket
-from punctual_admission.track import NEVER, Track
+from punctual_admission.track import NEVER, Item, Track
 
 FORECAST_AGE = 0.002
 """Seconds for which a forecast may be used again while nothing changes but time."""
@@ -57,6 +58,7 @@ class Ledger:
         self._queue: list[Ticket] = []
         self._sequence = 0
         self._queued_work = 0.0
+        self._ahead = Ahead()
         self._forecast: Forecast | None = None
 
     # --- what the decision reads -------------------------------------------------------------
@@ -86,12 +88,15 @@ class Ledger:
     @property
     def running_work(self) -> float:
         """GPU-seconds still to be done for running requests."""
-        return sum(work_left(pod) for pod in self.pods)
+        work = 0.0
+        for pod in self.pods:
+            work += work_left(pod)
+        return work
 
     @property
     def running(self) -> int:
         """How many of our requests run."""
-        return sum(len(pod.residents) for pod in self._pods.values())
+        return sum([len(pod.residents) for pod in self._pods.values()])
 
     @property
     def margin(self) -> float:
@@ -102,7 +107,7 @@ class Ledger:
         """The forecast of the present queue, at most `FORECAST_AGE` old."""
         known = self._forecast
         if known is None or not 0 <= now - known.now <= FORECAST_AGE:
-            known = self._forecast = Forecast(self.pods, self._queue, now)
+            known = self._forecast = Forecast(self.pods, self._queue, now, self._ahead)
         return known
 
     def jitter(self) -> float:
@@ -192,10 +197,12 @@ class Ledger:
         """When `wake` is due: the earliest deadline in the queue, or the end of a pod's pause."""
         if not self._queue:
             return NEVER
-        pauses = [pod.paused_until for pod in self.pods if pod.free_slots]
+        pauses = min([pod.paused_until for pod in self.pods if pod.free_slots], default=NEVER)
         if not self.policy.expires:
-            return min(pauses, default=NEVER)
-        return min((*pauses, *(ticket.request.deadline for ticket in self._queue)))
+            return pauses
+        if self.policy.queue.order is Order.EARLIEST_DEADLINE_FIRST:
+            return min(pauses, self._queue[0].request.deadline)
+        return min(pauses, *(ticket.request.deadline for ticket in self._queue))
 
     def wake(self, now: float) -> None:
         """Drop whoever has waited past its deadline."""
@@ -279,11 +286,13 @@ class Ledger:
                 break
             other.overtaken = True
         self._queued_work += ticket.cost
+        self._ahead.add(ticket.request)
         self._changed()
 
     def _dequeue(self, place: int) -> None:
         ticket = self._queue.pop(place)
         self._queued_work = self._queued_work - ticket.cost if self._queue else 0.0
+        self._ahead.add(ticket.request, -1)
         self._changed()
 
     def _pod_for(self, ticket: Ticket, now: float) -> Pod | None:
@@ -296,10 +305,7 @@ class Ledger:
 
     def _start_in_time(self, ticket: Ticket, pod: Pod, now: float) -> bool:
         if self.policy.expires:
-            item = item_of(ticket)
-            track = Track(0, pod, now)
-            track.seat(item, now)
-            track.drain()
+            item = _joined(ticket, pod, now)
             if Lateness(now, self.services.factor, self.policy.objective).late(item):
                 ticket.state, ticket.outcome = State.ENDED, Outcome.EXPIRED
                 ticket.reason = Reason.DEADLINE_EXCEEDED
@@ -367,6 +373,21 @@ class Ledger:
     def _pods_changed(self) -> None:
         self._available = None
         self._changed()
+
+
+def _joined(ticket: Ticket, pod: Pod, now: float) -> Item:
+    """The ticket as it would run if it joined the pod now."""
+    item = item_of(ticket)
+    if not pod.residents and not pod.foreign:
+        engine = pod.engine
+        item.start = pod.boundary(now)
+        item.first_token = item.start + engine.prefill(item.prompt_tokens)
+        item.end = item.first_token + (item.output_tokens - 1) * engine.step_seconds[0]
+        return item
+    track = Track(0, pod, now)
+    track.seat(item, now)
+    track.drain()
+    return item
 
 
 def _by_order(ticket: Ticket) -> tuple[float, int]:

@@ -48,7 +48,7 @@ class Pod:
     @property
     def free_slots(self) -> int:
         """Slots that nobody holds."""
-        return max(0, self.slots - len(self.residents) - len(self.foreign))
+        return max(0, len(self.model.step_seconds) - len(self.residents) - len(self.foreign))
 
     @property
     def engine(self) -> ServiceModel:
@@ -79,17 +79,18 @@ class Pod:
 
 def work_left(pod: Pod) -> float:
     """GPU-seconds of the pod's running requests, own and foreign."""
-    engine = pod.engine
-    own = sum(
-        engine.cost(t.request.prompt_tokens, t.remaining)
-        if not t.generated
-        else engine.cost(0, t.remaining + 1) - engine.prefill_base
-        for t in pod.residents.values()
-    )
-    return own + sum(_foreign_work(engine, foreign) for foreign in pod.foreign)
+    engine, work = pod.engine, 0.0
+    for ticket in pod.residents.values():
+        if ticket.generated:
+            work += engine.steps_cost(ticket.remaining)
+        else:
+            work += engine.cost(ticket.request.prompt_tokens, ticket.remaining)
+    for foreign in pod.foreign:
+        work += _foreign_work(engine, foreign)
+    return work
 
 
 def _foreign_work(engine: ServiceModel, foreign: Foreign) -> float:
     if foreign.unstarted_prompt_tokens is not None:
         return engine.cost(foreign.unstarted_prompt_tokens, foreign.remaining)
-    return engine.cost(0, foreign.remaining + 1) - engine.prefill_base
+    return engine.steps_cost(foreign.remaining)

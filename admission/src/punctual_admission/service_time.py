@@ -48,7 +48,8 @@ class ServiceModel:
 
     def step(self, batch: int) -> float:
         """Seconds of one decode step with `batch` running requests."""
-        return self.step_seconds[min(max(batch, 1), self.slots) - 1]
+        steps = self.step_seconds
+        return steps[batch - 1] if 0 < batch <= len(steps) else steps[0 if batch < 1 else -1]
 
     def prefill(self, prompt_tokens: int) -> float:
         """Seconds of a prefill; the first output token comes with it."""
@@ -63,9 +64,12 @@ class ServiceModel:
         return self.prefill(prompt_tokens) + max(output_tokens - 1, 0) * self.step_seconds[-1]
 
     def cost(self, prompt_tokens: int, output_tokens: float) -> float:
-        """GPU-seconds: engine time taken out of a full batch, n * T(S) / S per step shared."""
-        shared = self.step_seconds[-1] / self.slots
-        return self.prefill(prompt_tokens) + max(output_tokens - 1, 0) * shared
+        """GPU-seconds: engine time taken out of a full batch, T(S) / S for each step shared."""
+        return self.prefill(prompt_tokens) + self.steps_cost(max(output_tokens - 1, 0))
+
+    def steps_cost(self, steps: float) -> float:
+        """GPU-seconds of so many steps in a full batch."""
+        return steps * self.step_seconds[-1] / len(self.step_seconds)
 
     def scaled(self, ratio: float) -> ServiceModel:
         """The same engine, every time multiplied by `ratio`."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from punctual_admission.pool import Pod
+from punctual_admission.pool import Foreign, Pod
 
 NEVER = float("inf")
 QUEUED = 1 << 60
@@ -69,16 +70,21 @@ class Track:
                 continue
             item.end = max(pod.step_due, now) if ticket.generated else item.first_token
             self.held.append(item.end)
-        waiting = [f for f in pod.foreign if f.unstarted_prompt_tokens is not None]
-        self.ends.extend(
-            (float(f.remaining), -1 - number, Item(0, f.remaining, NEVER))
-            for number, f in enumerate(pod.foreign)
-            if f.unstarted_prompt_tokens is None
-        )
+        if pod.foreign:
+            self.ends.extend(
+                (float(f.remaining), -1 - number, Item(0, f.remaining, NEVER))
+                for number, f in enumerate(pod.foreign)
+                if f.unstarted_prompt_tokens is None
+            )
         heapify(self.ends)
         self.held.sort()
         while len(self.ends) > self.slots:
             self.complete_next()
+        if pod.foreign:
+            self._seat_waiting([f for f in pod.foreign if f.unstarted_prompt_tokens is not None])
+
+    def _seat_waiting(self, waiting: Sequence[Foreign]) -> None:
+        """Requests of other gateways that have no slot yet."""
         for number, foreign in enumerate(waiting):
             item = Item(foreign.unstarted_prompt_tokens or 0, foreign.remaining, NEVER)
             if len(self.ends) >= self.slots:
@@ -107,13 +113,18 @@ class Track:
             return NEVER
         return self.time + (self.ends[0][0] - self.virtual) * self.step()
 
+    @property
+    def has_free_slot(self) -> bool:
+        """Whether nobody holds one of the slots; where an end is overdue, somebody does."""
+        return len(self.ends) + len(self.held) < self.slots
+
     def is_free(self, now: float) -> bool:
-        """Whether nobody holds a slot; where an end is overdue, somebody does."""
-        return len(self.ends) + len(self.held) < self.slots and self.free_at <= now
+        """Whether a slot can be taken now."""
+        return self.has_free_slot and self.free_at <= now
 
     def available_at(self, now: float) -> float:
         """From when on the pod can take up one more request."""
-        if len(self.ends) + len(self.held) < self.slots:
+        if self.has_free_slot:
             return max(self.free_at, now)
         return max(self.held[0], now) if self.held else self.next_end()
 
@@ -150,7 +161,7 @@ class Track:
     def seat(self, item: Item, now: float, sequence: int = _NEWEST) -> None:
         """Seat `item` as soon as the pod can take it up."""
         when = self.available_at(now)
-        if len(self.ends) + len(self.held) < self.slots:
+        if self.has_free_slot:
             self._to_boundary(when)
         elif self.held:
             self.free_at = max(self.free_at, self.held.pop(0))

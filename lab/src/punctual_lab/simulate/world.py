@@ -58,9 +58,9 @@ class Record:
 
 @dataclass(slots=True)
 class PodSpec:
-    """A simulated pod: the truth, what the gateway believes of it, and the noise on each operation.
+    """A simulated pod: the truth, what the gateway believes of it, the noise on each operation.
 
-    `ratio` is the start value of the gateway's speed ratio, what a probe at pod start would measure.
+    `ratio` is the start of the gateway's speed ratio: what a probe at pod start would measure.
     """
 
     truth: ServiceModel
@@ -111,7 +111,7 @@ class World:
         heappush(self._agenda, (when, self._order, action))
 
     def slow_down(self, when: float, factor: float) -> None:
-        """Change the true speed of every pod at `when`: every time is `factor` times the model's."""
+        """Make every time of every pod `factor` times the model's from `when` on."""
         self.at(when, lambda: self._set_slow(factor))
 
     def run(self, arrivals: Iterable[Arrival]) -> list[Record]:

@@ -1,0 +1,115 @@
+"""The forecast for one pod with one slot that is busy: everybody starts where the one ahead ends.
+
+Then no walk is needed. Who stands at the tail starts when the running request ends plus the sum
+of the services ahead, and that sum needs three whole numbers, which the ledger keeps as requests
+come and go: how many wait, their prompt tokens, and their steps after the first token. Putting a
+request in or leaving one out moves everybody behind by its service.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from punctual_admission.forecast import Lateness
+    from punctual_admission.ticket import Request, Ticket
+    from punctual_admission.track import Item, Track
+
+_EPSILON = 1e-9
+
+
+@dataclass(slots=True)
+class Ahead:
+    """What waits, summed up. Whole numbers, so that coming and going leaves nothing behind."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    steps: int = 0
+
+    @classmethod
+    def of(cls, queue: Sequence[Ticket]) -> Ahead:
+        """Sum up a queue."""
+        total = cls()
+        for ticket in queue:
+            total.add(ticket.request)
+        return total
+
+    def add(self, request: Request, sign: int = 1) -> None:
+        """Count a request in, or out with `sign` -1."""
+        self.requests += sign
+        self.prompt_tokens += sign * request.prompt_tokens
+        self.steps += sign * max(request.output_tokens - 1, 0)
+
+
+class Line:
+    """The queue in front of one busy slot; `queue` is only read when somebody is overtaken."""
+
+    def __init__(self, track: Track, queue: Sequence[Ticket], ahead: Ahead, now: float) -> None:
+        self._queue = queue
+        self._ahead = ahead
+        self._free_at = track.available_at(now)
+        self._base, self._per_token = track.prefill_base, track.prefill_token
+        self._step = track.steps[0]
+        self._ends: list[tuple[float, float]] | None = None
+
+    def append(self, newcomer: Item, test: Lateness) -> bool:
+        """Whether `newcomer` fits at the tail; its times are filled in."""
+        ahead = self._ahead
+        self._seat(
+            newcomer,
+            self._free_at
+            + self._base * ahead.requests
+            + self._per_token * ahead.prompt_tokens
+            + self._step * ahead.steps,
+        )
+        return not test.late(newcomer)
+
+    def insert(self, place: int, newcomer: Item, test: Lateness, without: int | None) -> int | None:
+        """The place (newcomer counted) of the first who would be late by it; None: it fits.
+
+        The request at place `without` is left out.
+        """
+        ends = self._untouched()
+        start = ends[place - 1][1] if place else self._free_at
+        gone = 0.0 if without is None else ends[without][1] - (
+            ends[without - 1][1] if without else self._free_at
+        )  # fmt: skip
+        self._seat(newcomer, start - gone if without is not None and without < place else start)
+        if test.late(newcomer):
+            return place
+        return self._first_late(place, newcomer, test, without, gone)
+
+    def _first_late(
+        self, place: int, newcomer: Item, test: Lateness, without: int | None, gone: float
+    ) -> int | None:
+        own = self._base + self._per_token * newcomer.prompt_tokens
+        own += self._step * max(newcomer.output_tokens - 1, 0)
+        which = 1 if test.completes else 0
+        ends = self._untouched()
+        for index in range(place, len(ends)):
+            shift = own - gone if without is not None and without < index else own
+            if index == without or shift <= _EPSILON:
+                continue
+            if test.misses(ends[index][which] + shift, self._queue[index].request.deadline):
+                return index + 1
+        return None
+
+    def _untouched(self) -> list[tuple[float, float]]:
+        """First token and end of everybody in the queue, if nobody joins."""
+        if self._ends is None:
+            base, per_token, step = self._base, self._per_token, self._step
+            self._ends, time = [], self._free_at
+            for ticket in self._queue:
+                request = ticket.request
+                first = time + base + per_token * request.prompt_tokens
+                time = first + step * max(request.output_tokens - 1, 0)
+                self._ends.append((first, time))
+        return self._ends
+
+    def _seat(self, item: Item, start: float) -> None:
+        item.start = start
+        item.first_token = start + self._base + self._per_token * item.prompt_tokens
+        item.end = item.first_token + self._step * max(item.output_tokens - 1, 0)
