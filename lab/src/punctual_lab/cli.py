@@ -24,6 +24,7 @@ COMMANDS = {
     "bench": "punctual_lab.commands.bench",
     "load": "punctual_lab.commands.load",
     "theory": "punctual_lab.experiments.theory",
+    "sweep": "punctual_lab.experiments.sweep",
 }
 
 EXIT_USAGE = 2

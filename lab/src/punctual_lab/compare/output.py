@@ -74,12 +74,15 @@ def print_comparison(summary: dict[str, Any], console: Console, folder: Path) ->
 def build_refusal_table(refusal: dict[str, Any]) -> Table:
     """Build the table of refusal times beside the bare handler's."""
     named = [(f"sustained, {name}", row) for name, row in refusal["sustained"].items()]
-    named += [("30 at once, Predictive", row) for row in [refusal["burst_of_30"]] if row]
+    burst = refusal["burst_of_30"]
+    named += [("30 at once, Predictive", burst)] if burst else []
     rows = [
         [name, *(_pair(row[side]) for side in ("gateway_ms", "bare_ms", "ratio"))]
         for name, row in named
         if row["gateway_ms"]["p50"] is not None
     ]
+    if burst and burst["server_ms"]["p50"] is not None:
+        rows.append(["  of it inside the gateway", _pair(burst["server_ms"]), "-", "-"])
     columns = ["ms, p50 / p99", "gateway", "bare aiohttp 503", "ratio"]
     return build_table("what a refusal costs, beside a bare handler's", columns, rows)
 

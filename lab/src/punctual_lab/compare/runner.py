@@ -13,6 +13,8 @@ import dataclasses
 import sys
 from typing import TYPE_CHECKING
 
+import orjson
+
 from punctual_lab.aio import run_async
 from punctual_lab.compare.plan import BURST_SIZE, BurstRun, Comparison, ComparisonPlan, ModeRun
 from punctual_lab.load.alone import PROBE_TOKENS, measure_service_times, probe_speed
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
     from punctual_lab.load.generator import LoadResult
     from punctual_lab.load.rows import RequestRow
+    from punctual_lab.load.wire import WireAnswer
     from punctual_lab.policies import ModeUnderTest
     from punctual_lab.processes import ServerProcess, Stack
     from punctual_lab.traces import Trace
@@ -100,6 +103,19 @@ def start_bare_refuser(stack: Stack) -> ServerProcess:
     port = find_free_port()
     argv = [sys.executable, "-m", "punctual_lab.load.bare_refuser", str(port)]
     return stack.launch("bare-503", argv, port=port)
+
+
+def is_refused_at_arrival(answer: WireAnswer) -> bool:
+    """Return whether a 503 turned the request away, rather than dropping it from the queue."""
+    return answer.status == 503 and b'"deadline_exceeded"' not in answer.body
+
+
+def read_spent_ms(answer: WireAnswer) -> float | None:
+    """Return how long the gateway had the request until it decided, None where it does not say."""
+    try:
+        return float(orjson.loads(answer.body)["error"]["punctual"]["spent_ms"])
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+        return None
 
 
 def find_effective_load(
@@ -191,16 +207,21 @@ class _Bench:
 
     async def _play_bursts(self, gateway: ServerProcess) -> BurstRun:
         """Send bursts of 30 to the idle gateway, each after one to the bare handler."""
-        refused: list[float] = []
-        bare: list[float] = []
+        refused: list[WireAnswer] = []
+        bare: list[WireAnswer] = []
         admitted: list[int] = []
         for round_number in range(self.plan.burst_rounds):
             requests = self._build_burst(gateway.url, self.plan.seed + round_number)
-            bare += [answer.seconds * 1e3 for answer in await send_burst(self.bare.url, requests)]
+            bare += await send_burst(self.bare.url, requests)
             answers = await send_burst(gateway.url, requests)
-            refused += [answer.seconds * 1e3 for answer in answers if answer.status == 503]
+            refused += [answer for answer in answers if is_refused_at_arrival(answer)]
             admitted.append(sum(answer.status == 200 for answer in answers))
-        return BurstRun(tuple(refused), tuple(bare), tuple(admitted))
+        return BurstRun(
+            refusal_ms=tuple(answer.seconds * 1e3 for answer in refused),
+            bare_ms=tuple(answer.seconds * 1e3 for answer in bare),
+            admitted=tuple(admitted),
+            server_ms=tuple(spent for answer in refused if (spent := read_spent_ms(answer))),
+        )
 
     def _build_burst(self, url: str, seed: int) -> list[bytes]:
         trace = build_burst_trace(
