@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -114,6 +115,11 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> None:
             pass
         time.sleep(0.01)
     raise AssertionError(f"did not come true within {seconds} seconds")
+
+
+async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    """Wait until the condition holds, without holding up the event loop of the test."""
+    await asyncio.to_thread(wait_until, condition, seconds)
 
 
 def child_pids(pid: int) -> list[int]:

@@ -14,6 +14,7 @@ from punctual_model_server.forecast import (
     drain_seconds,
     forecast,
     last_word,
+    under_way,
     wait_seconds,
     work_seconds,
 )
@@ -47,7 +48,8 @@ class Capacity:
         if (model := self.calibration) is None:
             return []
         running, waiting = self.residents()
-        return forecast(model, self._engine.ratio, running, waiting, self._engine.age_seconds)
+        done = self._done(model, running, waiting)
+        return forecast(model, self._engine.ratio, running, waiting, done)
 
     def drain_seconds(self) -> float:
         """Return the time until the pod is empty if nothing more comes."""
@@ -63,9 +65,17 @@ class Capacity:
         """Say whether the newcomer can keep its deadline without breaking a resident's."""
         if (model := self.calibration) is None:
             return LastWord(False, 0.0)
-        engine = self._engine
         running, waiting = self.residents()
-        return last_word(model, engine.ratio, running, waiting, newcomer, engine.age_seconds)
+        done = self._done(model, running, waiting)
+        return last_word(model, self._engine.ratio, running, waiting, newcomer, done)
+
+    def _done(self, model: Calibration, running: list[Work], waiting: list[Work]) -> float:
+        """Return how far the engine's present step or prefill has come."""
+        engine = self._engine
+        elapsed = engine.age_seconds
+        if waiting:  # it cannot have been read for longer than it has been here
+            elapsed = min(elapsed, time.monotonic() - engine.waiting[0].arrived)
+        return under_way(model, engine.ratio, running, waiting, elapsed)
 
     def kv(self) -> dict[str, int]:
         """Return the KV figures in tokens: all there is, written, and promised to requests."""

@@ -8,8 +8,8 @@ O(n log n). All times are multiplied by the measured speed ratio.
 
 Last word. A gateway decides on state that may be 200 ms old, and several gateways may decide at
 once; the pod itself sees every request. It refuses, unstarted, a newcomer that would end after its
-deadline, and one that would make a resident late that is on time without it. The step or prefill
-under way counts as far as it has been observed and no further (`elapsed`).
+deadline, and one that would make a resident late that is on time without it. Of the step or prefill
+under way only what has been observed is taken as done (`under_way`).
 """
 
 from __future__ import annotations
@@ -64,11 +64,14 @@ def forecast(
     ratio: float,
     running: Sequence[Work],
     waiting: Sequence[Work],
-    elapsed: float = 0.0,
+    done: float = 0.0,
 ) -> list[Finish]:
-    """Return the finish of each running, then each waiting request, in the order given."""
+    """Return the finish of each running, then each waiting request, in the order given.
+
+    `done` is what the engine has already spent on its present step or prefill (see `under_way`).
+    """
     slots = len(model.step_seconds)
-    now = -_under_way(model, running, waiting, elapsed / ratio, slots)
+    now = -done
     finishes = [Finish(0.0, 0.0)] * (len(running) + len(waiting))
     steps = 0
     active = [(work.tokens_left, index) for index, work in enumerate(running)]
@@ -90,6 +93,23 @@ def forecast(
             _, index = heapq.heappop(active)
             finishes[index] = Finish(finishes[index].first, max(now, 0.0) * ratio)
     return finishes
+
+
+def under_way(
+    model: Calibration,
+    ratio: float,
+    running: Sequence[Work],
+    waiting: Sequence[Work],
+    elapsed: float,
+) -> float:
+    """Return how much of the present step or prefill is done, in seconds at calibrated speed.
+
+    `elapsed` is the time since the engine last finished something; what is under way can have come
+    no further than its own length.
+    """
+    if waiting and len(running) < len(model.step_seconds):
+        return min(elapsed / ratio, model.prefill(waiting[0].prompt_tokens))
+    return min(elapsed / ratio, model.step(len(running))) if running else 0.0
 
 
 def drain_seconds(residents: Sequence[Finish]) -> float:
@@ -120,10 +140,10 @@ def last_word(
     running: Sequence[Work],
     waiting: Sequence[Work],
     newcomer: Work,
-    elapsed: float = 0.0,
+    done: float = 0.0,
 ) -> LastWord:
     """Decide whether `newcomer` may join behind everything that is here."""
-    after = forecast(model, ratio, running, [*waiting, newcomer], elapsed)
+    after = forecast(model, ratio, running, [*waiting, newcomer], done)
     own = after[-1]
     predicted = own.first if newcomer.first_token_only else own.end
     if not own.meets(newcomer):
@@ -131,23 +151,10 @@ def last_word(
     residents = [*running, *waiting]
     late = [i for i, work in enumerate(residents) if not after[i].meets(work)]
     if late:
-        before = forecast(model, ratio, running, waiting, elapsed)
+        before = forecast(model, ratio, running, waiting, done)
         if any(before[i].meets(residents[i]) for i in late):
             return LastWord(False, predicted, resident_made_late=True)
     return LastWord(True, predicted)
-
-
-def _under_way(
-    model: Calibration,
-    running: Sequence[Work],
-    waiting: Sequence[Work],
-    elapsed: float,
-    slots: int,
-) -> float:
-    """Return how much of the present step or prefill is done, at calibrated speed."""
-    if waiting and len(running) < slots:
-        return min(elapsed, model.prefill(waiting[0].prompt_tokens))
-    return min(elapsed, model.step(len(running))) if running else 0.0
 
 
 def _finish(first: float, end: float, ratio: float) -> Finish:

@@ -35,6 +35,7 @@ from punctual_model_server.tokenizer import Tokenizer
 logger = logging.getLogger(__name__)
 
 _JSON: Final = "application/json"
+_CLIENT_LEFT: Final = 499  # nobody reads it; aiohttp wants some answer
 _STREAM_HEADERS: Final = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
 
 
@@ -76,17 +77,21 @@ class Front:
     @web.middleware
     async def _envelope(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Turn every failure into the error envelope, with the identity headers."""
+        allowed: dict[str, str] = {}
         try:
             return await handler(request)
         except ApiError as error:
             failure = error
         except web.HTTPException as error:
             failure = ApiError(error.status, _reason(request, error), code=_code(error.status))
+            allowed = {name: error.headers[name] for name in ("Allow",) if name in error.headers}
+        except ConnectionError:  # the client left while it was being written to
+            return web.Response(status=_CLIENT_LEFT)
         except Exception:
             logger.exception("%s %s failed", request.method, request.path)
             failure = ApiError(500, "internal error", kind="server_error", code="internal_error")
         self._metrics.observe_error(failure.code or failure.kind)
-        return failure.response(self._headers(read_request_id(request.headers)))
+        return failure.response(self._headers(read_request_id(request.headers)) | allowed)
 
     async def _completions(self, request: web.Request) -> web.StreamResponse:
         name = read_request_id(request.headers)

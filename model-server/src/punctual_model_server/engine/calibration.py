@@ -10,11 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from punctual_model_server.engine.loop import EngineLoop
 from punctual_model_server.engine.protocol import Calibration, Submit
-from punctual_model_server.engine.torch_runner import TorchRunner
+
+if TYPE_CHECKING:
+    from punctual_model_server.engine.torch_runner import TorchRunner
 
 _WARM_UP_STEPS: Final = 2
 _PROMPT: Final = 16

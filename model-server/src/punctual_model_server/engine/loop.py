@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from punctual_model_server.engine.protocol import (
@@ -97,7 +97,7 @@ class EngineLoop:
             self._step()
         return bool(self.running or self.waiting)
 
-    def take(self, messages: list[object]) -> None:
+    def take(self, messages: Sequence[object]) -> None:
         """Take requests and cancellations from the front."""
         for message in messages:
             if isinstance(message, Submit):

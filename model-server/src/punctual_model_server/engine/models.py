@@ -73,7 +73,9 @@ def served_name(model: str) -> str:
     return SERVED_NAMES.get(model) or Path(model).resolve().name
 
 
-def _from_config(config: dict[str, object]) -> Architecture:
+def _from_config(config: object) -> Architecture:
+    if not isinstance(config, dict):
+        raise TypeError("it must be a JSON object")
     if config.get("model_type") != "gpt2":
         raise ModelError(f"model_type must be 'gpt2', got {config.get('model_type')!r}")
 

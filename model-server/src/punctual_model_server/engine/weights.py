@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from safetensors import SafetensorError
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from punctual_model_server.engine.models import RANDOM, Architecture, ModelError
@@ -20,7 +21,7 @@ def load_model(model: str, seed: int = 0) -> GPT2LMHeadModel:
         loaded, info = GPT2LMHeadModel.from_pretrained(
             model, local_files_only=True, output_loading_info=True, dtype=torch.float32
         )
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"the weights in {model!r} cannot be loaded: {error}") from error
     if missing := sorted(info["missing_keys"]):
         raise ModelError(f"the weights in {model!r} lack {', '.join(missing[:5])}")
