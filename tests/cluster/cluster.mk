@@ -1,6 +1,7 @@
-# Test clusters; included by the root Makefile.
-CLUSTER_PYTHON ?= .venv/bin/python
-TESTCLUSTER = PYTHONPATH=tests/cluster/tools $(CLUSTER_PYTHON) -m testcluster
+# Included by the root Makefile. Starting and stopping needs no package, so no .venv either.
+TESTCLUSTER = PYTHONPATH=tests/cluster/tools $(PYTHON) -m testcluster
+
+##@ Test clusters (tests/cluster/README.md, tests/kind/README.md)
 
 .PHONY: cluster-packages cluster-build cluster-up cluster-down kind-packages kind-up kind-prove kind-down
 

@@ -17,6 +17,7 @@ from testcluster.fixtures import (
     namespace,
     own_cluster,
     own_namespace,
+    pod_cluster,
     wire,
 )
 
@@ -31,6 +32,7 @@ __all__ = [
     "namespace",
     "own_cluster",
     "own_namespace",
+    "pod_cluster",
     "wire",
 ]
 

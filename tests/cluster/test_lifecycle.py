@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SUITE = """
 import os, pathlib, signal
-from testcluster.fixtures import cluster, control_plane
+from testcluster.fixtures import cluster, control_plane, pod_cluster
 
 def test_waits(control_plane):
     pathlib.Path("folder").write_text(str(control_plane.folder))
@@ -28,6 +28,9 @@ def test_waits(control_plane):
 
 def test_asks(cluster):
     assert "default" in cluster.kubectl()("get", "namespaces", "-o", "name")
+
+def test_wants_pods(pod_cluster):
+    raise RuntimeError("not reached")
 """
 
 
@@ -112,6 +115,16 @@ def test_kubeconfig_names_the_cluster_to_test_on(
         PUNCTUAL_CLUSTER_BIN=str(kubectl_only),
     )
     assert "1 passed" in process.communicate(timeout=60)[0]
+
+
+def test_cluster_without_nodes_fails_a_test_that_wants_pods(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    process = start_pytest(tmp_path, "test_wants_pods", KUBECONFIG=str(control_plane.kubeconfig))
+    output = process.communicate(timeout=60)[0]
+    assert process.returncode == pytest.ExitCode.TESTS_FAILED
+    assert "must have a node that is Ready" in output
+    assert "not reached" not in output
 
 
 def test_program_that_does_not_come_up_is_named_with_its_log(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""Pack a folder as a one-layer image archive that `ctr images import`, `docker load` and kind take.
+"""Pack a folder as an image archive of one layer, for `ctr images import`, `docker load` and kind.
 
-`mkimage.py NAME:TAG OUT.tar FOLDER CONFIG_JSON`, with the `config` of an OCI image as JSON. The same
-files give the same image: owners and times are left out.
+`mkimage.py NAME:TAG OUT.tar FOLDER CONFIG_JSON`, with the `config` of an OCI image as JSON. The
+same files give the same image: owners and times are left out.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import os
 import re
 import uuid
 from pathlib import Path
+from typing import Any
 
 from testcluster.control_plane import ControlPlane
 from testcluster.kubeconfig import write_kubeconfig
@@ -50,6 +51,11 @@ class Cluster:
     def server(self) -> str:
         """The URL of the API server."""
         return str(self._config()["clusters"][0]["cluster"]["server"])
+
+    def ready_nodes(self) -> list[str]:
+        """Return the names of the nodes that run pods."""
+        nodes = self.kubectl().json("get", "nodes")["items"]
+        return [node["metadata"]["name"] for node in nodes if _is_ready(node)]
 
     def create_namespace(self, purpose: str, labels: dict[str, str] | None = None) -> str:
         """Create a namespace with a name of its own, and return it once pods can be made in it."""
@@ -99,6 +105,11 @@ def user_cluster(folder: Path) -> Cluster | None:
             "Without KUBECONFIG the tests start a control plane of their own."
         ) from error
     return cluster
+
+
+def _is_ready(node: dict[str, Any]) -> bool:
+    conditions = node["status"].get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def _has_account(kubectl: Kubectl) -> bool:

@@ -54,6 +54,18 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="session")
+def pod_cluster(cluster: Cluster) -> Cluster:
+    """Like `cluster`, which must run pods; `make kind-up` makes one and prints its KUBECONFIG."""
+    if not cluster.ready_nodes():
+        pytest.fail(
+            f"the cluster at {cluster.server} must have a node that is Ready to run pods; "
+            "`make kind-up` creates one and prints the KUBECONFIG to export",
+            pytrace=False,
+        )
+    return cluster
+
+
+@pytest.fixture(scope="session")
 def own_cluster(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     """Like `cluster`, always on the test run's own control plane."""
     folder = tmp_path_factory.mktemp("kubeconfigs")
