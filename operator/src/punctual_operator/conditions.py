@@ -117,7 +117,7 @@ def transitions(
 def _is_news(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> bool:
     if after["type"] == ConditionType.READY:
         was_ready = before is not None and before["status"] == Status.TRUE
-        return was_ready != (after["status"] == Status.TRUE)
+        return bool(was_ready != (after["status"] == Status.TRUE))
     if before is None:
         return bool(after["status"] != Status.UNKNOWN)
-    return (before["status"], before["reason"]) != (after["status"], after["reason"])
+    return any(before[name] != after[name] for name in ("status", "reason"))

@@ -116,7 +116,8 @@ def _trouble(
     for container in status.get("containerStatuses") or ():
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason", "ContainerCreating") != "ContainerCreating":
-            return waiting["reason"], waiting.get("message") or _last_words(container)
+            # the last words of the process say more than "back-off 40s restarting failed container"
+            return waiting["reason"], _last_words(container) or waiting.get("message") or ""
         ended = (container.get("state") or {}).get("terminated")
         if ended:
             return "CrashLoopBackOff", _words(ended)
@@ -124,7 +125,8 @@ def _trouble(
 
 
 def _last_words(container: Mapping[str, Any]) -> str:
-    return _words((container.get("lastState") or {}).get("terminated") or {})
+    ended = (container.get("lastState") or {}).get("terminated")
+    return _words(ended) if ended else ""
 
 
 def _words(ended: Mapping[str, Any]) -> str:

@@ -9,21 +9,20 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PodReport:
-    """A model pod as a gateway sees it; times in seconds, empty where it is not known."""
+    """A model pod as a gateway sees it; times in seconds, empty or zero where not known."""
 
     url: str
-    state: str
+    usable: bool
+    """Whether the gateway sends requests to it."""
+    problem: str
+    """Why not, in the gateway's words."""
     model: str
-    slots: int
+    """What it says it serves; empty where it said nothing."""
     ratio: float
+    """Actual to predicted time, as the gateway tracks it."""
     step_seconds: tuple[float, ...]
     prefill_base: float
     prefill_per_token: float
-
-    @property
-    def usable(self) -> bool:
-        """Whether the gateway sends requests to it."""
-        return self.state == "ready"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,10 +55,10 @@ def _pod(given: Mapping[str, Any]) -> PodReport:
     line: Mapping[str, Any] = prefill if isinstance(prefill, Mapping) else {}
     return PodReport(
         url=str(given.get("url", "")),
-        state=str(given.get("state", "")),
+        usable=given.get("available") is True,
+        problem=str(given.get("problem") or ""),
         model=str(given.get("model") or ""),
-        slots=int(given.get("slots") or 1),
-        ratio=_number(given.get("ratio"), 1.0),
+        ratio=_number(given.get("speed_ratio"), 1.0),
         step_seconds=_numbers(given.get("step_seconds")),
         prefill_base=_number(line.get("base"), 0.0),
         prefill_per_token=_number(line.get("per_token"), 0.0),
@@ -78,5 +77,5 @@ def _number(given: object, default: float) -> float:
 
 def read_offered_work(given: Mapping[str, Any]) -> float | None:
     """GPU-seconds of all work that arrived since the replica began, refused work included."""
-    value = given.get("offered_work")
+    value = given.get("offered_gpu_seconds")
     return float(value) if isinstance(value, int | float) else None

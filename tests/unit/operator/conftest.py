@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from punctual_operator.observed import BackendService, Endpoint, GatewayPod, Observed
 from punctual_operator.policies import AdmissionPolicy, parse
 
@@ -50,6 +51,12 @@ def healthy() -> Observed:
         children={("Deployment", "gpt2-gateway"): deployment(available=1)},
         pods=(GatewayPod("gpt2-gateway-a", "10.0.1.1", ready=True),),
     )
+
+
+@pytest.fixture
+def deployments() -> Callable[..., dict[tuple[str, str], Any]]:
+    """Make the children of a policy whose Deployment has this status."""
+    return lambda **status: {("Deployment", "gpt2-gateway"): deployment(**status)}
 
 
 def deployment(wanted: int = 1, available: int = 0, **status: Any) -> dict[str, Any]:

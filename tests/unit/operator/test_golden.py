@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from punctual_operator.observed import Observed
 from punctual_operator.policies import AdmissionPolicy
 from punctual_operator.reconcile import reconcile

@@ -8,8 +8,6 @@ from punctual_operator.policies import AdmissionPolicy
 from punctual_operator.reports import PodReport
 
 KIND = ConditionType.BACKENDS_DISCOVERED
-WRONG_MODEL = "wrong_model"
-"""The state of a pod, in a gateway's report, that serves another model."""
 
 
 def diagnose_backends(policy: AdmissionPolicy, observed: Observed) -> Finding:
@@ -66,7 +64,7 @@ def _reported(policy: AdmissionPolicy, observed: Observed) -> Finding | None:
     pods = [pod for report in observed.reports.values() for pod in report.pods]
     if any(pod.usable for pod in pods):
         return None
-    wrong = [pod for pod in pods if pod.state == WRONG_MODEL]
+    wrong = [pod for pod in pods if pod.model and pod.model != policy.decision.model]
     if wrong:
         return _wrong_model(policy, wrong[0])
     port, ports = policy.decision.backend.port, observed.backend_ports
@@ -78,12 +76,13 @@ def _reported(policy: AdmissionPolicy, observed: Observed) -> Finding | None:
             f"`backend.port` is {port}, but Service '{policy.decision.backend.service}' lists "
             f"port {listed}; correct one of the two",
         )
-    if pods and all(pod.state in {"unknown", "unreachable", "dead"} for pod in pods):
+    if pods:
         return false(
             KIND,
-            "PodsUnreachable",
-            f"no gateway replica gets an answer from any model pod on port {port}; check that "
-            "the pods serve HTTP on this port and that no NetworkPolicy is in between",
+            "PodsUnusable",
+            f"no model pod can be used: {pods[0].url}: {pods[0].problem or 'no reason given'}; "
+            f"check that the pods serve on port {port}, that they are done starting, and that no "
+            "NetworkPolicy is in between",
         )
     return None
 

@@ -1,30 +1,27 @@
 """ObjectiveAttainable: whether the pool can keep the policy's deadline at all, and under its load.
 
 Two bounds, both from what the pods measured about themselves (or, for pods that do not describe
-themselves, from `backend`), times the pod's running ratio of actual to predicted time:
+themselves, from `backend`), times the running ratio of actual to predicted time:
 
 - the fastest possible answer of n tokens, alone on the fastest pod: base + per_token + (n - 1) T(1)
   (the first token comes from the prefill); with the objective FirstToken: base + per_token;
-- the load that the ready pods can carry: with all S slots busy a pod makes S tokens in T(S), so it
-  does S T(1) / T(S) seconds of work per second, where work is counted in seconds of a pod that runs
-  one request at a time.
+- the load that the usable pods can carry. A request's work is the engine time that it takes out of
+  a full batch of S, prefill + (n - 1) T(S) / S, so each pod carries one GPU-second per second.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
 
 from punctual_admission.policy import Objective, Policy
 from punctual_operator.conditions import ConditionType, Finding, Status, false, true, unknown
 from punctual_operator.observed import Observed
 from punctual_operator.policies import AdmissionPolicy
-from punctual_operator.reports import PodReport
 
 KIND = ConditionType.OBJECTIVE_ATTAINABLE
 RECOVERY = 0.9
-"""Share of the carried load below which `TooFewPods` ends, so that the condition does not flap."""
+"""Share of what can be carried below which `TooFewPods` ends, so that it does not come and go."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,7 +30,6 @@ class Speed:
 
     prefill: float
     step: float
-    carried_load: float
 
     def answer(self, tokens: int) -> float:
         """The fastest possible answer."""
@@ -79,16 +75,14 @@ def _fitting_tokens(speed: Speed, deadline: float) -> int:
 
 def _load(policy: AdmissionPolicy, observed: Observed, speeds: list[Speed]) -> Finding:
     offered = sum(report.offered_load or 0.0 for report in observed.reports.values())
-    carried = sum(speed.carried_load for speed in speeds)
-    limit = carried * (RECOVERY if _was_short(policy) else 1.0)
+    limit = len(speeds) * (RECOVERY if _was_short(policy) else 1.0)
     if offered <= limit:
         return true(KIND, "Attainable", _attainable(policy.decision))
-    pods = math.ceil(offered / (carried / len(speeds)))
     return false(
         KIND,
         "TooFewPods",
-        f"requests ask for the work of at least {pods} pods, {len(speeds)} are ready; add model "
-        "pods (see `autoscaling`), or expect what is above to be refused",
+        f"requests ask for the work of at least {math.ceil(offered)} pods, {len(speeds)} can be "
+        "used; add model pods (see `autoscaling`), or expect what is above to be refused",
     )
 
 
@@ -110,33 +104,21 @@ def _attainable(policy: Policy) -> str:
 
 
 def _speeds(policy: Policy, observed: Observed) -> list[Speed]:
+    """One for each pod that can be used, as far as it is known how fast it is."""
     reported = {
-        pod.url: pod
+        pod.url: Speed(
+            (pod.prefill_base + pod.prefill_per_token) * pod.ratio, pod.step_seconds[0] * pod.ratio
+        )
         for report in observed.reports.values()
         for pod in report.pods
         if pod.usable and pod.step_seconds
     }
-    if reported:
-        return list(_reported(reported.values()))
     backend = policy.backend
-    if not backend.step_microseconds:
-        return []
-    steps = tuple(step / 1e6 for step in backend.step_microseconds)
-    prefill = (backend.prefill_base_microseconds + backend.prefill_token_microseconds) / 1e6
-    one = Speed(prefill, steps[0], _carried(steps, backend.slots))
-    return [one] * max(observed.ready_endpoints, 1)
-
-
-def _reported(pods: Iterable[PodReport]) -> Iterable[Speed]:
-    for pod in pods:
-        prefill = (pod.prefill_base + pod.prefill_per_token) * pod.ratio
-        carried = _carried(pod.step_seconds, pod.slots) / pod.ratio
-        yield Speed(prefill, pod.step_seconds[0] * pod.ratio, carried)
-
-
-def _carried(steps: tuple[float, ...], slots: int) -> float:
-    full = steps[min(slots, len(steps)) - 1]
-    return slots * steps[0] / full if full else float(slots)
+    if reported or not backend.step_microseconds:
+        return list(reported.values())
+    prefill = backend.prefill_base_microseconds + backend.prefill_token_microseconds
+    assumed = Speed(prefill / 1e6, backend.step_microseconds[0] / 1e6)
+    return [assumed] * max(observed.ready_endpoints, 1)
 
 
 def _tokens(count: int) -> str:
