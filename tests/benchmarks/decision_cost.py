@@ -68,8 +68,10 @@ def main() -> None:
             for waiting in WAITING:
                 figures = measure(kind, waiting, pods, slots, decisions)
                 results[f"{pool}, {kind}, {waiting} waiting"] = figures
-                print(f"{pool:16} {kind:14} {waiting:5} waiting "  # noqa: T201
-                      f"p50 {figures['p50_us']:8.1f} us  p99 {figures['p99_us']:8.1f} us")
+                print(
+                    f"{pool:16} {kind:14} {waiting:5} waiting "  # noqa: T201
+                    f"p50 {figures['p50_us']:8.1f} us  p99 {figures['p99_us']:8.1f} us"
+                )
     print(json.dumps(results))  # noqa: T201
 
 

@@ -93,7 +93,7 @@ class Admission:
     """The reason it would have been refused for, under `enforcement: Observe`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each decision
 class Case:
     """One request before the rules: the policy, the pool, and what the forecast says."""
 
@@ -166,6 +166,8 @@ def _try(
 def place_in(queue: Sequence[Ticket], policy: Policy, request: Request) -> int:
     """Where in the queue the request would stand."""
     if not queue or policy.queue.order is Order.FIRST_IN_FIRST_OUT:
+        return len(queue)
+    if queue[-1].request.deadline <= request.deadline:
         return len(queue)
     return bisect(queue, request.deadline, key=lambda ticket: ticket.request.deadline)
 

@@ -49,7 +49,7 @@ ALTERNATIVES = 4
 """How many pods with a free slot are tried before a newcomer is refused."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as `Trial`: made for each decision
 class Lateness:
     """The test of one end against its deadline, stretched by the safety margin."""
 
@@ -75,7 +75,7 @@ class Lateness:
         return self.now + (due - self.now) * self.margin > deadline + EPSILON
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Trial:
     """What a newcomer would do to the queue."""
 
@@ -115,10 +115,6 @@ class Forecast:
     def next_end(self) -> float:
         """When the next running request ends; infinite when none runs."""
         return min((track.next_end() for track in self._start), default=NEVER)
-
-    def starts(self) -> list[float]:
-        """Predicted start of each queued request, in queue order."""
-        return [item.start for item in self._walk()[0]]
 
     def ends(self) -> list[float]:
         """Predicted end of each queued request, in queue order."""
@@ -203,10 +199,9 @@ def _candidates(tracks: Sequence[Track], item: Item, now: float) -> list[Track]:
     return [] if first is None else [first]
 
 
-def choose(tracks: Sequence[Track], item: Item, now: float) -> Track | None:
-    """The pod that takes up the next in the queue; the live dispatch calls this very function."""
-    candidates = _candidates(tracks, item, now)
-    return candidates[0] if candidates else None
+def choose(tracks: Sequence[Track], item: Item, now: float) -> Track:
+    """The pod (of at least one) that takes up the next in line; the live dispatch asks here."""
+    return _candidates(tracks, item, now)[0]
 
 
 def _try_on(track: Track, newcomer: Item, now: float, test: Lateness) -> Trial:
@@ -229,8 +224,6 @@ def walk(tracks: Sequence[Track], items: Sequence[Item], now: float) -> None:
     waiting = 0
     while waiting < len(items) and any(track.is_free(now) for track in tracks):
         track = choose(tracks, items[waiting], now)
-        if track is None:
-            return
         track.seat(items[waiting], now, QUEUED + waiting)
         waiting += 1
     if not tracks or waiting == len(items):

@@ -16,7 +16,7 @@ displaced) are told to the `ended` listener.
 from __future__ import annotations
 
 import random
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 
 from punctual_admission.decision import Admission, decide
@@ -197,12 +197,15 @@ class Ledger:
         """When `wake` is due: the earliest deadline in the queue, or the end of a pod's pause."""
         if not self._queue:
             return NEVER
-        pauses = min([pod.paused_until for pod in self.pods if pod.free_slots], default=NEVER)
-        if not self.policy.expires:
-            return pauses
-        if self.policy.queue.order is Order.EARLIEST_DEADLINE_FIRST:
-            return min(pauses, self._queue[0].request.deadline)
-        return min(pauses, *(ticket.request.deadline for ticket in self._queue))
+        due = NEVER
+        if self.policy.expires:
+            edf = self.policy.queue.order is Order.EARLIEST_DEADLINE_FIRST
+            first = self._queue[:1] if edf else self._queue
+            due = min([ticket.request.deadline for ticket in first])
+        for pod in self.pods:
+            if pod.free_slots and pod.paused_until < due:
+                due = pod.paused_until
+        return due
 
     def wake(self, now: float) -> None:
         """Drop whoever has waited past its deadline."""
@@ -280,11 +283,10 @@ class Ledger:
 
     def _enqueue(self, ticket: Ticket) -> None:
         ticket.state = State.QUEUED
-        insort(self._queue, ticket, key=_by_order)
-        for other in reversed(self._queue):
-            if other is ticket:
-                break
-            other.overtaken = True
+        place = bisect_left(self._queue, ticket.order, key=_by_order)
+        self._queue.insert(place, ticket)
+        for behind in self._queue[place + 1 :]:
+            behind.overtaken = True
         self._queued_work += ticket.cost
         self._ahead.add(ticket.request)
         self._changed()
@@ -301,7 +303,7 @@ class Ledger:
             return pods[0] if pods else None
         tracks = [Track(index, pod, now) for index, pod in enumerate(pods)]
         track = choose(tracks, item_of(ticket), now)
-        return None if track is None else self._pods[track.pod_id]
+        return self._pods[track.pod_id]
 
     def _start_in_time(self, ticket: Ticket, pod: Pod, now: float) -> bool:
         if self.policy.expires:

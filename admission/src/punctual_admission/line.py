@@ -41,7 +41,7 @@ class Ahead:
         """Count a request in, or out with `sign` -1."""
         self.requests += sign
         self.prompt_tokens += sign * request.prompt_tokens
-        self.steps += sign * max(request.output_tokens - 1, 0)
+        self.steps += sign * (request.output_tokens - 1)
 
 
 class Line:
@@ -86,7 +86,7 @@ class Line:
         self, place: int, newcomer: Item, test: Lateness, without: int | None, gone: float
     ) -> int | None:
         own = self._base + self._per_token * newcomer.prompt_tokens
-        own += self._step * max(newcomer.output_tokens - 1, 0)
+        own += self._step * (newcomer.output_tokens - 1)
         which = 1 if test.completes else 0
         ends = self._untouched()
         for index in range(place, len(ends)):
@@ -105,11 +105,11 @@ class Line:
             for ticket in self._queue:
                 request = ticket.request
                 first = time + base + per_token * request.prompt_tokens
-                time = first + step * max(request.output_tokens - 1, 0)
+                time = first + step * (request.output_tokens - 1)
                 self._ends.append((first, time))
         return self._ends
 
     def _seat(self, item: Item, start: float) -> None:
         item.start = start
         item.first_token = start + self._base + self._per_token * item.prompt_tokens
-        item.end = item.first_token + self._step * max(item.output_tokens - 1, 0)
+        item.end = item.first_token + self._step * (item.output_tokens - 1)

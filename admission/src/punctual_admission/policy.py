@@ -224,8 +224,9 @@ class Policy:
     @property
     def expires(self) -> bool:
         """Whether a request that cannot finish in time is dropped from the queue."""
-        counted = self.mode in (Mode.DEADLINE, Mode.PREDICTIVE)
-        return counted and self.enforcement is Enforcement.ENFORCE
+        if self.mode is Mode.UNLIMITED or self.mode is Mode.BOUNDED:
+            return False
+        return self.enforcement is Enforcement.ENFORCE
 
     @property
     def queue_work_limit(self) -> float | None:

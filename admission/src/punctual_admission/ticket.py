@@ -28,7 +28,7 @@ class Request:
         return self.deadline - self.arrival
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each decision, and nobody changes it
 class Prediction:
     """The numbers behind a decision, in seconds unless the name says otherwise."""
 

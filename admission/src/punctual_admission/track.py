@@ -9,6 +9,8 @@ from heapq import heapify, heappop, heappush
 from punctual_admission.pool import Foreign, Pod
 
 NEVER = float("inf")
+_SAME = 1e-9
+"""Seconds by which two sums of floats may differ and mean the same moment."""
 QUEUED = 1 << 60
 """First sequence of those who wait: behind all residents where steps are equal."""
 _NEWEST = 1 << 61
@@ -105,7 +107,7 @@ class Track:
     def step(self) -> float:
         """Seconds of one step with the present residents; 0 when nothing runs."""
         count = len(self.ends)
-        return self.steps[count - 1] if count else 0.0
+        return self.steps[min(count, self.slots) - 1] if count else 0.0
 
     def next_end(self) -> float:
         """Wall time of the next end; infinite when nothing runs."""
@@ -132,7 +134,7 @@ class Track:
         """End of `item` on a slot that is free, if the batch stays as it is then."""
         step, begin = self.step(), self.time
         if now > begin:
-            begin = begin - (begin - now) // step * step if step else now
+            begin = begin - (begin - now + _SAME) // step * step if step else now
         prefill = self.prefill_base + self.prefill_token * item.prompt_tokens
         return begin + prefill + (item.output_tokens - 1) * self.steps[len(self.ends)]
 
@@ -174,7 +176,7 @@ class Track:
         step = self.step()
         if now <= self.time or step == 0.0:
             return
-        steps = min(-((self.time - now) // step), self.ends[0][0] - self.virtual)
+        steps = min(-((self.time - now + _SAME) // step), self.ends[0][0] - self.virtual)
         self.virtual += steps
         self.time += steps * step
 
