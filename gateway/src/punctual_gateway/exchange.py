@@ -39,8 +39,19 @@ MOST_DISPATCHES = 4
 """Times a request is sent to pods, pods that sent it back undone included."""
 GRACE = 0.05
 """Seconds after the deadline that a pod which knows the deadline has to say so itself."""
+LONGEST_UNDECIDED = 65_536
+"""Bytes: a longer body is not waited for when even the smallest request would be refused."""
 SUSPENDING = frozenset({"draining", "not_ready", "model_not_found", "engine_dead"})
 """What a pod says when it is of no use for anybody until further notice."""
+
+
+class TurnedAway(Exception):  # noqa: N818  # a decision, not a fault
+    """Refused before its long body was read."""
+
+    def __init__(self, refusal: Refusal, request: Request) -> None:
+        super().__init__(refusal.reason)
+        self.refusal = refusal
+        self.request = request
 
 
 class Exchange:
@@ -60,7 +71,10 @@ class Exchange:
 
     async def run(self) -> web.StreamResponse:
         """Answer the request; raises RequestError when it is wrong."""
-        call = await self._parse()
+        try:
+            call = await self._parse()
+        except TurnedAway as turned:
+            return self._refuse(turned.refusal, turned.request)
         request = self._estimate(call)
         answer = self._offer(request, call)
         if isinstance(answer, Refusal):
@@ -79,12 +93,23 @@ class Exchange:
         gateway, http, limits = self._gateway, self._http, self._policy.requests
         check_length(http, limits.maximum_body_bytes)
         header = header_deadline(http.headers)
+        if (http.content_length or 0) > LONGEST_UNDECIDED:
+            self._refuse_early(header)
         body = await read_body(http, limits.maximum_body_bytes, gateway.settings.body_timeout)
         # The policy may have changed while a slow body came.
         self._policy = gateway.policy
         call = parse_call(self._route, body, self._policy, gateway.counter, gateway.pods.context)
         call.deadline_ms = smaller(header, call.deadline_ms)
         return call
+
+    def _refuse_early(self, deadline_ms: int | None) -> None:
+        """Raise TurnedAway when the smallest request with this deadline would be refused."""
+        longest = self._policy.deadline.maximum_milliseconds
+        budget = self._policy.budget((longest if deadline_ms is None else deadline_ms) / 1000)
+        smallest = Request(self._name, 1, 1, self._arrival, self._arrival + budget)
+        answer = self._scheduler.try_offer(smallest)
+        if answer is not None:
+            raise TurnedAway(answer, smallest)
 
     def _estimate(self, call: Call) -> Request:
         asked = call.deadline_ms
@@ -107,7 +132,7 @@ class Exchange:
             *failure.headers,
         )
         self._gateway.count_refusal(refused, self._scheduler.now - self._arrival)
-        close = refused.reason is Reason.DRAINING
+        close = refused.reason is Reason.DRAINING or not self._http.content.is_eof()
         return WholeAnswer(failure.status, failure.body, fields, close=close)
 
     # --- wait, dispatch ----------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from punctual_admission.decision import examine
+from punctual_admission.decision import decide, examine
 from punctual_admission.ledger import Ledger
 from punctual_admission.outcomes import Outcome, Reason
 from punctual_admission.policy import Policy
@@ -27,7 +27,8 @@ class Scheduler:
 
     def __init__(self, policy: Policy) -> None:
         self.ledger = Ledger(policy, ended=self._on_ended)
-        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self.waiting: dict[int, asyncio.Future[None]] = {}
+        """One future for each waiting request, by the ticket's sequence."""
         self._timer: asyncio.TimerHandle | None = None
         self._idle: asyncio.Future[None] | None = None
         self.last_progress: dict[str, float] = {}
@@ -50,6 +51,11 @@ class Scheduler:
             self.pump()
         return answer
 
+    def try_offer(self, request: Request) -> Refusal | None:
+        """The refusal that a request would get, without taking anything for it."""
+        answer = decide(self.ledger.policy, self.ledger, request, self.now)
+        return answer if isinstance(answer, Refusal) else None
+
     def refuse(self, request: Request, reason: Reason) -> Refusal:
         """A refusal for a reason that lies in the request: no retry can help."""
         now, ledger = self.now, self.ledger
@@ -62,11 +68,11 @@ class Scheduler:
         if ticket.state is not State.QUEUED:
             return
         future = asyncio.get_running_loop().create_future()
-        self._waiting[ticket.sequence] = future
+        self.waiting[ticket.sequence] = future
         try:
             await future
         finally:
-            del self._waiting[ticket.sequence]
+            del self.waiting[ticket.sequence]
 
     def progressed(self, ticket: Ticket, tokens: int) -> None:
         """Tokens have come for a running ticket."""
@@ -131,6 +137,6 @@ class Scheduler:
         self._release(ticket)
 
     def _release(self, ticket: Ticket) -> None:
-        future = self._waiting.get(ticket.sequence)
+        future = self.waiting.get(ticket.sequence)
         if future is not None and not future.done():
             future.set_result(None)
