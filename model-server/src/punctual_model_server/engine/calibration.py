@@ -70,7 +70,7 @@ def fit_line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
 
 def _time_steps(loop: EngineLoop, runner: TorchRunner, steps: int) -> list[tuple[int, float]]:
     """Return (rows, median seconds of a turn) for each size of the runner's kernel."""
-    runner.rows_for = list(range(runner.shape.slots + 1))
+    runner.use_kernel(runner.kernel)
     result: list[tuple[int, float]] = []
     for size in runner.kernel.sizes:
         _fill(loop, size, _prompt_length(runner))

@@ -42,7 +42,7 @@ def build_cuda_runner(
     moved = model.to(device="cuda", dtype=dtype)
     runner = TorchRunner(moved, slots, max_context, prefill_chunk=1 << 20)
     if graphs:
-        runner.kernel = GraphStep(runner)
+        runner.use_kernel(GraphStep(runner))
     return runner
 
 

@@ -68,9 +68,16 @@ class TorchRunner:
         self.tokens = torch.zeros((slots, 1), device=self.device, dtype=torch.long)
         self.lengths = [0] * slots
         self.draws = [Draw(0.0, 1.0, 0)] * slots
-        self.kernel: StepKernel = EagerStep(self)
-        self.rows_for = list(range(slots + 1))
+        self.use_kernel(EagerStep(self))
         self._chunk = prefill_chunk
+
+    def use_kernel(self, kernel: StepKernel) -> None:
+        """Take steps with `kernel`, each batch with the smallest of its sizes that holds it."""
+        self.kernel = kernel
+        self.rows_for = [0] + [
+            min(size for size in kernel.sizes if size >= batch)
+            for batch in range(1, self.shape.slots + 1)
+        ]
 
     @torch.inference_mode()
     def prefill(
