@@ -4,9 +4,9 @@ At each boundary the engine takes up a waiting request if a slot is free (its pr
 and yields its first token), else it makes one decode step for all that run, else it rests. The
 same schedule as the model server's loop.
 
-Steps between two changes of the batch all take the same time, so they are one *stretch*: its end
-is an event, the boundaries inside it are arithmetic (`progress` tells how many have passed). With
-noise each step has its own time, and a stretch is one step.
+Steps between two changes of the batch all take the same time, so an operation is a prefill, or
+none, and a *stretch* of equal steps: its end is an event, the boundaries inside are arithmetic
+(`tell` says which have passed). With noise each step has its own time, and a stretch is one step.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class _Job(Generic[K]):
 class Engine(Generic[K]):
     """A pod with the true service model; requests are known by the keys they are submitted with.
 
-    `noise` gives the factor on each prefill and each step; None: exactly the model.
+    `noise` gives the factor on each prefill and each step; None: exactly the model. The driver
+    calls, at the time `ends`, `tell`, `finish` and `resume` in this order.
     """
 
     def __init__(self, model: ServiceModel, noise: Callable[[], float] | None = None) -> None:
@@ -54,16 +55,13 @@ class Engine(Generic[K]):
         self._running: dict[K, _Job[K]] = {}
         self._prefilling: _Job[K] | None = None
         self._between = False
+        self._taken_up = 0.0
         self._begun = 0.0
+        """When the prefill ends and the stretch begins."""
         self._step = 0.0
         self._steps = 0
         self._told = 0
         self._made = 0
-
-    @property
-    def running(self) -> list[K]:
-        """Keys of the requests that decode."""
-        return list(self._running)
 
     @property
     def load(self) -> int:
@@ -77,87 +75,101 @@ class Engine(Generic[K]):
             return
         if self.ends == NEVER:
             self._begin(now)
-        elif len(self._running) < self.model.slots:
+        elif self._seats_left():
             self._cut(now)
 
     def cancel(self, key: K, now: float) -> None:
         """Drop a request: a waiting one at once, a running one before the next step."""
         self._waiting = deque(job for job in self._waiting if job.key != key)
-        if self._prefilling is not None and self._prefilling.key == key:
-            self._prefilling.tokens = 0
+        prefilling = self._prefilling
+        if prefilling is not None and prefilling.key == key:
+            self._cut(now)
+            prefilling.tokens = 0
         elif key in self._running:
             self._cut(now)
             del self._running[key]
 
     def set_slow(self, factor: float, now: float) -> None:
-        """Change the speed from the next operation on; tell the progress so far before."""
+        """Change the speed from the next operation on."""
         self._cut(now)
         self.slow = factor
 
-    def progress(self, now: float) -> tuple[float, int]:
-        """The steps since the last call for which `advance` has not told: when the last one ended,
-        and how many (each running request made as many tokens).
-        """
-        if self._step == 0.0:
-            return now, 0
-        done = min(int((now - self._begun) / self._step + _SAME), self._steps - 1)
-        fresh, self._told = done - self._told, max(done, self._told)
-        return min(self._begun + done * self._step, now), fresh
-
-    def advance(self) -> list[tuple[K, int, bool]]:
-        """End the operation under way at `ends`: key, new tokens, whether the last is among them.
-
-        Then react to the tokens, and call `resume`.
-        """
-        self._between = True
-        self.busy_seconds += self.ends - self._begun
-        if self._prefilling is not None:
-            job, self._prefilling = self._prefilling, None
-            return [(job.key, 1, self._first_token(job))] if job.tokens else []
-        fresh = self._steps - self._told
-        self._made = made = self._made + self._steps
-        told = [(job.key, fresh, job.last_step == made) for job in self._running.values()]
-        for key, _, last in told:
-            if last:
-                del self._running[key]
-        self._step, self._steps, self._told = 0.0, 0, 0
+    def tell(self, now: float) -> list[tuple[float, list[K], int]]:
+        """What came since the last call: when, to whom, and how many tokens each."""
+        if self.ends == NEVER:
+            return []
+        told: list[tuple[float, list[K], int]] = []
+        job = self._prefilling
+        if job is not None and now >= self._begun:
+            self._prefilling = None
+            if job.tokens:
+                told.append((self._begun, [job.key], 1))
+                self._running[job.key] = job
+        if self._steps and now > self._begun:
+            done = self._passed(now) if now < self.ends else self._steps
+            if done > self._told:
+                when = self._begun + done * self._step if now < self.ends else now
+                told.append((when, list(self._running), done - self._told))
+                self._told = done
         return told
+
+    def finish(self) -> list[K]:
+        """End the operation; returns whose last token came with it. React, then `resume`."""
+        self._between = True
+        self.busy_seconds += self.ends - self._taken_up
+        self._made = made = self._made + self._steps
+        ended = [job.key for job in self._running.values() if job.last_step == made]
+        for key in ended:
+            del self._running[key]
+        return ended
 
     def resume(self) -> None:
         """Begin the next operation, after the driver has reacted to the last one's tokens."""
         now, self.ends, self._between = self.ends, NEVER, False
         self._begin(now)
 
-    def _first_token(self, job: _Job[K]) -> bool:
-        if job.tokens == 1:
-            return True
-        job.last_step = self._made + job.tokens - 1
-        self._running[job.key] = job
-        return False
-
     def _begin(self, now: float) -> None:
-        if self._waiting and len(self._running) < self.model.slots:
+        self._taken_up = begun = now
+        batch = len(self._running)
+        if self._waiting and batch < self.model.slots:
             self._prefilling = job = self._waiting.popleft()
-            seconds = self.model.prefill(job.prompt_tokens) * self._factor()
-        elif self._running:
-            self._step = self.model.step(len(self._running)) * self._factor()
-            self._steps = 1 if self._noise is not None else self._until_next_last()
-            seconds = self._step * self._steps
-        else:
+            begun += self.model.prefill(job.prompt_tokens) * self._factor()
+            job.last_step = self._made + job.tokens - 1
+            batch += 1
+        elif not batch:
             return
-        self._begun, self.ends = now, now + seconds
+        self._begun, self._told, self._steps = begun, 0, self._stretch()
+        if self._steps:
+            self._step = self.model.step(batch) * self._factor()
+        self.ends = begun + self._steps * self._step
 
-    def _until_next_last(self) -> int:
-        return min(job.last_step for job in self._running.values()) - self._made
+    def _stretch(self) -> int:
+        """Steps until the batch changes, as far as is known."""
+        if self._waiting and self._seats_left():
+            return 0
+        lasts = [job.last_step for job in self._running.values()]
+        if self._prefilling is not None:
+            lasts.append(self._prefilling.last_step)
+        steps = min(lasts) - self._made
+        return min(steps, 1) if self._noise is not None else steps
+
+    def _seats_left(self) -> bool:
+        return len(self._running) + (self._prefilling is not None) < self.model.slots
 
     def _factor(self) -> float:
         return self.slow if self._noise is None else self.slow * self._noise()
 
+    def _passed(self, now: float) -> int:
+        """Boundaries of the stretch that have passed, its end left out."""
+        if now <= self._begun:
+            return 0
+        return min(int((now - self._begun) / self._step + _SAME), self._steps - 1)
+
     def _cut(self, now: float) -> None:
-        """End the stretch at the next boundary, where the batch may change."""
-        if self._step == 0.0 or self._between:
+        """End the operation at the next boundary, where the batch may change."""
+        if self._between or not self._steps:
             return
-        done = int((now - self._begun) / self._step + _SAME)
-        if done + 1 < self._steps:
-            self._steps = done + 1
-            self.ends = self._begun + self._steps * self._step
+        steps = 0 if now < self._begun else self._passed(now) + 1
+        if steps < self._steps:
+            self._steps = steps
+            self.ends = self._begun + steps * self._step

@@ -161,7 +161,6 @@ class World:
         record.ticket = answer
         if answer.state is State.RUNNING:
             self._dispatch(answer)
-        self._start_all()
         return record
 
     def _refuse(self, record: Record, refusal: Refusal) -> None:
@@ -180,10 +179,13 @@ class World:
     def _sync(self) -> None:
         """Tell the ledger the tokens that have come since the last event."""
         for engine in self._engines:
-            when, steps = engine.progress(self.now)
-            if steps:
-                for ticket in engine.running:
-                    self.ledger.progressed(ticket, when, steps)
+            if engine.ends != NEVER:
+                self._tell(engine)
+
+    def _tell(self, engine: Engine[Ticket]) -> None:
+        for when, tickets, tokens in engine.tell(self.now):
+            for ticket in tickets:
+                self.ledger.progressed(ticket, when, tokens)
 
     def _start_all(self) -> None:
         while (ticket := self.ledger.next_start(self.now)) is not None:
@@ -199,14 +201,13 @@ class World:
             self.at(request.deadline, lambda: self._cut_off(ticket))
 
     def _advance(self, engine: Engine[Ticket]) -> None:
-        told = engine.advance()
-        for ticket, tokens, _ in told:
-            self.ledger.progressed(ticket, self.now, tokens)
-        for ticket, _, last in told:
-            if last:
-                record = self._by_id[ticket.request.id]
-                record.outcome, record.ended = self.ledger.complete(ticket, self.now), self.now
-        self._start_all()
+        self._tell(engine)
+        ended = engine.finish()
+        for ticket in ended:
+            record = self._by_id[ticket.request.id]
+            record.outcome, record.ended = self.ledger.complete(ticket, self.now), self.now
+        if ended:
+            self._start_all()
         engine.resume()
 
     def _cut_off(self, ticket: Ticket) -> None:
