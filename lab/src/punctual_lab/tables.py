@@ -12,6 +12,7 @@ from punctual_admission.outcomes import Outcome
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+FIRST_COLUMN_WIDTH = 22
 COUNT_STYLES = {Outcome.GOOD: "green", Outcome.LATE: "red", Outcome.FAILED: "red"}
 
 
@@ -19,7 +20,9 @@ def build_outcome_table(modes: Mapping[str, Mapping[str, Any]], title: str) -> T
     """Build one row a mode: all six outcomes and their total. Fits 80 columns."""
     table = _new_table(title, "mode")
     for outcome in Outcome:
-        table.add_column(outcome.value, justify="right", style=COUNT_STYLES.get(outcome))
+        table.add_column(
+            outcome.value, justify="right", no_wrap=True, style=COUNT_STYLES.get(outcome)
+        )
     table.add_column("total", justify="right")
     for name, row in modes.items():
         counts = [str(row[outcome.value]) for outcome in Outcome]
@@ -34,7 +37,7 @@ def build_time_table(modes: Mapping[str, Mapping[str, Any]], title: str) -> Tabl
     shares = ("in\ntime", *(f"{size}\ntokens" for size in sizes))
     times = ("answer\np50 s", "answer\np99 s", "refusal\np50 ms", "refusal\np99 ms")
     for column in (*shares, *times):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     for name, row in modes.items():
         table.add_row(name, *_time_cells(row, sizes))
     return table
@@ -44,7 +47,7 @@ def build_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     """Build a plain table: the first column to the left, numbers to the right."""
     table = _new_table(title, columns[0])
     for column in columns[1:]:
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(*row)
     return table
@@ -64,7 +67,7 @@ def _new_table(title: str, first: str) -> Table:
     table = Table(
         title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
     )
-    table.add_column(first, no_wrap=True)
+    table.add_column(first, max_width=FIRST_COLUMN_WIDTH)
     return table
 
 

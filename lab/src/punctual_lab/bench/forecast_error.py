@@ -46,7 +46,7 @@ async def measure_forecast(
 
 
 def summarise_forecast(rows: Sequence[RequestRow]) -> dict[str, Any]:
-    """Return the relative error of the predicted time from arrival to end, and its bias.
+    """Return the error of the predicted time from arrival to end (shares, and median in ms).
 
     A positive bias means that answers came later than predicted.
     """
@@ -54,12 +54,14 @@ def summarise_forecast(rows: Sequence[RequestRow]) -> dict[str, Any]:
         (row.predicted_ms, row.latency_ms) for row in rows if is_answered(row) and row.predicted_ms
     ]
     if not told:
-        return {"answered": 0, "median": None, "p90": None, "bias": None}
+        return {"answered": 0, "median": None, "p90": None, "bias": None, "median_ms": None}
     errors = sorted(relative_errors([p for p, _ in told], [a for _, a in told]))
+    distances = sorted(abs(actual - predicted) for predicted, actual in told)
     ratio = sorted(actual / predicted - 1 for predicted, actual in told)
     return {
         "answered": len(told),
         "median": round(quantile(errors, 0.5) or 0.0, 4),
         "p90": round(quantile(errors, 0.9) or 0.0, 4),
         "bias": round(quantile(ratio, 0.5) or 0.0, 4),
+        "median_ms": round(quantile(distances, 0.5) or 0.0, 1),
     }

@@ -54,16 +54,20 @@ def build_forwarding_table(connections: str, results: dict[str, Any]) -> Table:
     rows = [
         [
             name,
-            _pair(row, "p50_ms", "p99_ms"),
-            _pair(row["added_ms"]),
-            "-" if row["of_bare_proxy"] is None else _pair(row["of_bare_proxy"]),
+            *_both(row, "p50_ms", "p99_ms"),
+            *_both(row["added_ms"]),
+            *_both(row["of_bare_proxy"] or {}),
             format_number(row["requests_per_second"], 0),
             format_number(row["cpu_us_per_request"], 0),
         ]
         for name, row in results.items()
     ]
-    columns = ["", "ms p50 / p99", "added", "of bare proxy", "requests/s", "CPU us each"]
-    return build_table(f"forwarding, {connections} connection(s), no contention", columns, rows)
+    columns = ["ms", "p50", "p99", "+p50", "+p99", "x p50", "x p99", "req/s", "CPU us"]
+    title = (
+        f"forwarding, {connections} connection(s): time, time added (+), multiple of what the "
+        "bare proxy adds (x)"
+    )
+    return build_table(title, columns, rows)
 
 
 def build_forecast_table(forecast: dict[str, Any]) -> Table:
@@ -73,12 +77,19 @@ def build_forecast_table(forecast: dict[str, Any]) -> Table:
             slots,
             str(row["answered"]),
             *("-" if row[key] is None else f"{row[key]:.1%}" for key in ("median", "p90", "bias")),
+            format_number(row["median_ms"], 0),
         ]
         for slots, row in forecast.items()
     ]
-    columns = ["slots", "answered", "median error", "p90", "bias"]
+    columns = ["slots", "answered", "median error", "p90", "bias", "median ms"]
     return build_table("predicted against measured time to the end of the answer", columns, rows)
 
 
 def _pair(values: dict[str, Any], first: str = "p50", second: str = "p99", digits: int = 2) -> str:
-    return " / ".join(format_number(values.get(key), digits) for key in (first, second))
+    return " / ".join(_both(values, first, second, digits))
+
+
+def _both(
+    values: dict[str, Any], first: str = "p50", second: str = "p99", digits: int = 2
+) -> list[str]:
+    return [format_number(values.get(key), digits) for key in (first, second)]

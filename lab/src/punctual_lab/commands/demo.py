@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
         plan,
         args.out,
         Console(),
-        title="Punctual demo: answers on time under twice the load",
+        title="Punctual demo: who is answered in time under overload",
         command="make demo QUICK=1" if args.quick else "make demo",
     )
     return 0

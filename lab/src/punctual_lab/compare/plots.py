@@ -57,7 +57,12 @@ def draw_latency_over_time(comparison: Comparison) -> Figure:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
     }
     figure.legend(
-        list(handles.values()), list(handles), loc="outside upper right", ncols=6, handlelength=1.0
+        list(handles.values()),
+        list(handles),
+        loc="outside upper right",
+        ncols=6,
+        handlelength=1.0,
+        frameon=False,
     )
     return figure
 
@@ -98,7 +103,7 @@ def draw_promises(runs: tuple[ModeRun, ...]) -> Figure:
         set_title(axis, title)
         axis.set_xlabel("predicted at arrival, s")
         axis.set_ylabel("measured, s")
-        axis.legend(loc="upper left")
+        axis.legend(loc="lower right", frameon=False)
     return figure
 
 

@@ -151,9 +151,8 @@ def _promise_blocks(comparison: Comparison, summary: dict[str, Any]) -> tuple[Bl
         _plot(
             plots.draw_promises(runs),
             "promises",
-            "Predicted and measured, for answered requests. Requests whose turn came sooner than "
-            "predicted did so because a request with a later deadline stood before them or because "
-            "the machine was faster than it had been.",
+            "Predicted and measured, for answered requests. An answer comes sooner than predicted "
+            "where a request ahead of it was dropped, and where the machine had become faster.",
         ),
     )
 
@@ -168,6 +167,8 @@ def _refusal_blocks(comparison: Comparison, summary: dict[str, Any]) -> tuple[Bl
     burst = summary["refusal"]["burst_of_30"]
     if burst is not None:
         rows.append(("30 at once, Predictive", *_refusal_cells(burst)))
+        inside = [format_number(burst["server_ms"][key]) for key in _KEYS]
+        rows.append(("30 at once, inside the gateway", *inside, "-", "-", "-", "-"))
     if not rows:
         return ()
     blocks: list[Block] = [

@@ -34,7 +34,6 @@ STYLE: dict[str, Any] = {
     "xtick.color": "#3c4654",
     "ytick.color": "#3c4654",
     "grid.color": "#e6eaef",
-    "legend.frameon": False,
     "svg.fonttype": "none",
 }
 
@@ -89,7 +88,9 @@ def draw_outcomes(counts: Mapping[str, Mapping[str, int]]) -> Figure:
     axis.invert_yaxis()
     axis.grid(visible=False)
     axis.set_xlabel("requests")
-    axis.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=6, handlelength=1.0)
+    axis.legend(
+        loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=6, handlelength=1.0, frameon=False
+    )
     return figure
 
 
@@ -110,7 +111,13 @@ def draw_grouped_bars(
     axis.set_ylim(0, 1.08)
     axis.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axis.set_ylabel(label)
-    axis.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=len(series), handlelength=1.0)
+    axis.legend(
+        loc="lower left",
+        bbox_to_anchor=(0.0, 1.0),
+        ncols=len(series),
+        handlelength=1.0,
+        frameon=False,
+    )
     return figure
 
 
@@ -129,7 +136,7 @@ def draw_cumulative(series: Mapping[str, Sequence[float]], label: str) -> Figure
     axis.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axis.set_xlabel(label)
     axis.set_ylabel("share at or below")
-    axis.legend(loc="lower right")
+    axis.legend(loc="lower right", frameon=False)
     return figure
 
 
