@@ -144,9 +144,18 @@ class Stack:
 
     def stop_all(self) -> None:
         """Stop all servers, youngest first: a gateway drains before its model server goes."""
-        while self.servers:
-            self.servers[-1].stop()
-            self.servers.pop()
+        try:
+            while self.servers:
+                self.servers[-1].stop()
+                self.servers.pop()
+        except BaseException:
+            self._kill_all()
+            raise
+
+    def _kill_all(self) -> None:
+        """End everything at once: stopping in order was itself interrupted."""
+        for server in self.servers:
+            _signal_group(server.pid, signal.SIGKILL)
 
     def start_model_server(
         self,
