@@ -15,7 +15,7 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from punctual_admission.outcomes import Outcome, Reason
@@ -91,9 +91,6 @@ class Metrics:
         self.saved = counter(
             "punctual_saved_gpu_seconds", "Work left out because it was stopped.", ("outcome",)
         )
-        self.reload_failures = counter(
-            "punctual_policy_reload_failures", "Invalid versions of the policy file."
-        )
 
     def watch(self, read: Gauges) -> None:
         """Add gauges that are read when asked."""
@@ -131,4 +128,11 @@ def gauge(
     family = GaugeMetricFamily(name, help_text, labels=labels)
     for label_values, value in values.items():
         family.add_metric(label_values, value)
+    return family
+
+
+def count(name: str, help_text: str, value: float) -> CounterMetricFamily:
+    """One counter that is kept elsewhere."""
+    family = CounterMetricFamily(name, help_text)
+    family.add_metric((), value)
     return family

@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 STALE_INTERVALS = 3
 SHORTEST_TIMEOUT = 1.0
+UNREAD = 0.01
+"""Seconds for reading what has come while this process did something else."""
 LONGEST_REPORT = 4_194_304
 FIRST_PROBE, LONGEST_PROBE = 1.0, 30.0
 """Seconds until a pod that made no progress is tried again; doubles each time."""
@@ -66,6 +68,7 @@ class Monitor:
         self._settings = settings
         self._own = own
         self._heard: float | None = None
+        self._watch: asyncio.TimerHandle
         self._stuck_until = 0.0
         self._probe = FIRST_PROBE
 
@@ -85,7 +88,8 @@ class Monitor:
     async def ask(self) -> None:
         """Ask once and tell the ledger; never raises for what a pod may do."""
         interval = self._settings.poll_interval
-        watch = asyncio.get_running_loop().call_later(interval * STALE_INTERVALS, self._stale)
+        loop = asyncio.get_running_loop()
+        self._watch = loop.call_later(interval * STALE_INTERVALS, self._suspect)
         try:
             async with asyncio.timeout(max(interval * STALE_INTERVALS, SHORTEST_TIMEOUT)):
                 report = await self._fetch()
@@ -99,7 +103,7 @@ class Monitor:
             self._lose(str(error))
             return
         finally:
-            watch.cancel()
+            self._watch.cancel()
             self.asked = True
         self._heard = self._scheduler.now
         self._apply(report)
@@ -178,7 +182,7 @@ class Monitor:
 
     def _name(self, report: Report) -> str:
         address = urlsplit(self.url).netloc
-        return f"{address}/{report.instance[:8]}" if report.instance else address
+        return f"{address}/{report.instance}" if report.instance else address
 
     def _observe_foreign(self, report: Report, pod_id: str) -> None:
         foreign = [r.foreign for r in report.residents if r.id not in self._own]
@@ -213,8 +217,12 @@ class Monitor:
         busy = bool(report.residents)
         return now < self._stuck_until or (busy and report.age > limit)
 
+    def _suspect(self) -> None:
+        """It has not answered for three intervals, unless its answer lies unread in a socket."""
+        self._watch = asyncio.get_running_loop().call_later(UNREAD, self._stale)
+
     def _stale(self) -> None:
-        """It has not answered for three intervals."""
+        """It has not answered, and it is not this process that was too busy to read it."""
         self._doubt("its state is unknown")
 
     def _doubt(self, problem: str) -> None:

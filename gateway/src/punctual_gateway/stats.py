@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from punctual_gateway.metrics import gauge
+from punctual_gateway.metrics import count, gauge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -177,6 +177,11 @@ def gauges(gateway: Gateway) -> Iterable[Metric]:
     }
     for name, (help_text, value) in single.items():
         yield gauge(name, help_text, {(): float(value)})
+    yield count(
+        "punctual_policy_reload_failures",
+        "Invalid versions of the policy file.",
+        gateway.policy_file.failures,
+    )
     margins: dict[Labels, float] = {
         ("sojourn",): ledger.sojourns.factor,
         ("service",): ledger.services.factor,
