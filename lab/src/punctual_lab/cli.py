@@ -25,6 +25,10 @@ COMMANDS = {
     "load": "punctual_lab.commands.load",
     "theory": "punctual_lab.experiments.theory",
     "sweep": "punctual_lab.experiments.sweep",
+    "burst": "punctual_lab.experiments.burst",
+    "retries": "punctual_lab.experiments.retries",
+    "bound": "punctual_lab.experiments.bound",
+    "fairness": "punctual_lab.experiments.fairness",
 }
 
 EXIT_USAGE = 2
