@@ -100,7 +100,7 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     add("--tokenizer", default="auto", help="auto, bytes, gpt2 or a folder with tokenizer files")
     add(
         "--max-context",
-        type=_integer(8, 1 << 20),
+        type=_integer(64, 1 << 20),
         help="positions per request (default: the model's)",
     )
     add("--threads", type=_integer(1, 1024), default=_threads(), help="CPU threads of the engine")
@@ -111,7 +111,12 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
         default=128,
         help="prompt tokens per piece (CPU)",
     )
-    add("--calibration-steps", type=_integer(1, 1000), default=8, help="timed steps per batch size")
+    add(
+        "--calibration-steps",
+        type=_integer(1, 1000),
+        default=4,
+        help="timed steps, thrice a size",
+    )
     add(
         "--max-waiting", type=_integer(0, 1 << 20), default=1024, help="waiting requests before 503"
     )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from punctual_model_server.engine.calibration import choose_rows, fit_line
+from punctual_model_server.engine.calibration import choose_rows, fit_line, lower_quartile
 from punctual_model_server.engine.protocol import Calibration
 from punctual_model_server.engine.runner import Draw, Shape
 from punctual_model_server.engine.sim import SimRunner, SimTruth
@@ -28,6 +28,11 @@ def test_sizes_that_were_not_measured_use_the_next_larger() -> None:
     table, rows = choose_rows([(1, 1.0), (2, 2.0), (4, 4.0)], 4)
     assert table == (1.0, 2.0, 4.0, 4.0)
     assert rows[3] == 4
+
+
+def test_a_few_disturbed_samples_do_not_move_the_quartile() -> None:
+    assert lower_quartile([9.0, 1.0, 1.1, 50.0]) == 1.1
+    assert lower_quartile([3.0]) == 3.0
 
 
 @settings(deadline=None)

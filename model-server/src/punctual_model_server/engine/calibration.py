@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from punctual_model_server.engine.loop import EngineLoop
@@ -21,11 +20,12 @@ if TYPE_CHECKING:
 _WARM_UP_STEPS: Final = 2
 _PROMPT: Final = 16
 _PREFILL_LENGTHS: Final = (4, 32, 96, 224)
-_PREFILL_REPEATS: Final = 3
+_PREFILL_REPEATS: Final = 4
+_PASSES: Final = 3
 _PROBE_TOKENS: Final = 12
 
 
-def calibrate(loop: EngineLoop, runner: TorchRunner, steps: int = 8) -> Calibration:
+def calibrate(loop: EngineLoop, runner: TorchRunner, steps: int = 4) -> Calibration:
     """Measure, set the runner's row sizes and the loop's calibration and starting ratio."""
     prefill_base, prefill_per_token = fit_line(_time_prefills(loop, runner))
     times = _time_steps(loop, runner, steps)
@@ -68,26 +68,37 @@ def fit_line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
     return 0.0, sum(y / x for x, y in points) / len(points)
 
 
+def lower_quartile(values: Sequence[float]) -> float:
+    """Return the value below which a quarter of the values lie."""
+    return sorted(values)[len(values) // 4]
+
+
 def _time_steps(loop: EngineLoop, runner: TorchRunner, steps: int) -> list[tuple[int, float]]:
-    """Return (rows, median seconds of a turn) for each size of the runner's kernel."""
+    """Return (rows, seconds of a turn) for each size of the runner's kernel.
+
+    All sizes are measured in each of several passes, and the lower quartile counts: a neighbour
+    that takes the processor for a moment then distorts no single size. What neighbours take on
+    average is the business of the speed ratio, whose start value the probe measures.
+    """
     runner.use_kernel(runner.kernel)
-    result: list[tuple[int, float]] = []
-    for size in runner.kernel.sizes:
-        _fill(loop, size, _prompt_length(runner))
-        for _ in range(_WARM_UP_STEPS):
-            loop.turn()
-        result.append((size, median(_timed(loop.turn) for _ in range(steps))))
-        _empty(loop)
-    return result
+    samples: dict[int, list[float]] = {size: [] for size in runner.kernel.sizes}
+    for _ in range(_PASSES):
+        for size, seconds in samples.items():
+            _fill(loop, size, _prompt_length(runner))
+            for _ in range(_WARM_UP_STEPS):
+                loop.turn()
+            seconds += [_timed(loop.turn) for _ in range(steps)]
+        loop.running.clear()
+    return [(size, lower_quartile(seconds)) for size, seconds in samples.items()]
 
 
 def _time_prefills(loop: EngineLoop, runner: TorchRunner) -> list[tuple[int, float]]:
-    """Return (prompt tokens, median seconds of the turn that reads the prompt and ends)."""
+    """Return (prompt tokens, seconds of the turn that reads the prompt and ends)."""
     longest = runner.shape.max_context - 1
     lengths = sorted({min(length, longest) for length in _PREFILL_LENGTHS})
     _time_prefill(loop, lengths[0])  # the first forward of a process is slower
     return [
-        (length, median(_time_prefill(loop, length) for _ in range(_PREFILL_REPEATS)))
+        (length, lower_quartile([_time_prefill(loop, length) for _ in range(_PREFILL_REPEATS)]))
         for length in lengths
     ]
 
@@ -116,12 +127,9 @@ def _prompt_length(runner: TorchRunner) -> int:
 
 
 def _fill(loop: EngineLoop, size: int, length: int) -> None:
-    """Start `size` requests that outlast the measurement."""
-    loop.take([_request(length, loop.runner.shape.max_context - length)] * size)
-
-
-def _empty(loop: EngineLoop) -> None:
-    loop.running.clear()
+    """Have `size` requests that outlast the measurement."""
+    missing = size - len(loop.running)
+    loop.take([_request(length, loop.runner.shape.max_context - length)] * missing)
 
 
 def _request(length: int, max_tokens: int) -> Submit:
