@@ -29,6 +29,8 @@ COMMANDS = {
     "retries": "punctual_lab.experiments.retries",
     "bound": "punctual_lab.experiments.bound",
     "fairness": "punctual_lab.experiments.fairness",
+    "trace": "punctual_lab.experiments.trace",
+    "replay": "punctual_lab.experiments.replay",
 }
 
 EXIT_USAGE = 2

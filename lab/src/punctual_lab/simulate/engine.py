@@ -32,6 +32,7 @@ class _Job(Generic[K]):
     key: K
     prompt_tokens: int
     tokens: int
+    slow: float
     last_step: int = 0
     """Step count of the engine at which its last token comes."""
 
@@ -68,9 +69,15 @@ class Engine(Generic[K]):
         """Requests on the pod, running or waiting."""
         return len(self._waiting) + len(self._running) + (self._prefilling is not None)
 
-    def submit(self, key: K, prompt_tokens: int, output_tokens: int, now: float) -> None:
-        """Hand in a request that will make exactly `output_tokens` tokens."""
-        self._waiting.append(_Job(key, prompt_tokens, max(output_tokens, 1)))
+    def submit(
+        self, key: K, prompt_tokens: int, output_tokens: int, now: float, slow: float = 1.0
+    ) -> None:
+        """Hand in a request that will make exactly `output_tokens` tokens.
+
+        `slow` is a factor on its own prefill, and its part of the mean of the factors that a step
+        takes: with one slot, on its whole service.
+        """
+        self._waiting.append(_Job(key, prompt_tokens, max(output_tokens, 1), slow))
         if self._between:
             return
         if self.ends == NEVER:
@@ -133,14 +140,14 @@ class Engine(Generic[K]):
         batch = len(self._running)
         if self._waiting and batch < self.model.slots:
             self._prefilling = job = self._waiting.popleft()
-            begun += self.model.prefill(job.prompt_tokens) * self._factor()
+            begun += self.model.prefill(job.prompt_tokens) * self._factor() * job.slow
             job.last_step = self._made + job.tokens - 1
             batch += 1
         elif not batch:
             return
         self._begun, self._told, self._steps = begun, 0, self._stretch()
         if self._steps:
-            self._step = self.model.step(batch) * self._factor()
+            self._step = self.model.step(batch) * self._factor() * self._mean_slow()
         self.ends = begun + self._steps * self._step
 
     def _stretch(self) -> int:
@@ -158,6 +165,12 @@ class Engine(Generic[K]):
 
     def _factor(self) -> float:
         return self.slow if self._noise is None else self.slow * self._noise()
+
+    def _mean_slow(self) -> float:
+        jobs = [*self._running.values()]
+        if self._prefilling is not None:
+            jobs.append(self._prefilling)
+        return sum([job.slow for job in jobs]) / len(jobs)
 
     def _passed(self, now: float) -> int:
         """Boundaries of the stretch that have passed, its end left out."""

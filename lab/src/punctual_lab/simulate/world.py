@@ -33,6 +33,8 @@ class Arrival:
     budget: float
     output_tokens: int | None = None
     """Tokens it really makes; None: all of `max_tokens`."""
+    slow: float = 1.0
+    """Factor on its true service time."""
 
     @property
     def actual_tokens(self) -> int:
@@ -195,8 +197,10 @@ class World:
         request = ticket.request
         record = self._by_id[request.id]
         record.started = self.now
-        tokens = record.arrival.actual_tokens
-        self.engines[ticket.pod or ""].submit(ticket, request.prompt_tokens, tokens, self.now)
+        arrival = record.arrival
+        self.engines[ticket.pod or ""].submit(
+            ticket, arrival.prompt_tokens, arrival.actual_tokens, self.now, arrival.slow
+        )
         if self.ledger.policy.overdue is Overdue.CANCEL:
             self.at(request.deadline, lambda: self._cut_off(ticket))
 
