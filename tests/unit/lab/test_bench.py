@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import os
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
+from rich.console import Console
 
 from punctual_lab.bench import others
 from punctual_lab.bench.decision import measure_at
 from punctual_lab.bench.forecast_error import build_trace, summarise_forecast
 from punctual_lab.bench.forward import add_differences, describe
+from punctual_lab.bench.output import build_bench_report, print_bench
+from punctual_lab.bench.runner import describe_machine
+from punctual_lab.bench.tables import DECISION_KINDS
 from punctual_lab.bench.upstream import answer_completion, split_request
 from punctual_lab.bench.usage import read_usage
+from punctual_lab.report.document import build_html
 from punctual_lab.traces import REFERENCE_MIX
 
 if TYPE_CHECKING:
@@ -100,3 +106,43 @@ def test_usage_sums_a_process_group() -> None:
     assert read_usage(os.getpgrp()).resident_bytes > 1 << 20
     gone = read_usage(2**22 + 1)
     assert (gone.cpu_seconds, gone.resident_bytes) == (0.0, 0)
+
+
+def bench_summary() -> dict[str, Any]:
+    """Build the numbers of a benchmark without running it."""
+    costs = {kind: {"p50_us": 40.0, "p99_us": 90.0} for kind in DECISION_KINDS}
+    times = {"p50": 0.5, "p99": 1.0}
+    compared = {"gateway_ms": times, "bare_ms": times, "ratio": times}
+    rate = {"per_second": 1.0, "per_cpu_second": 9000.0}
+    samples = {"direct": [0.001], "bare aiohttp proxy": [0.003], "punctual": [0.004]}
+    rows = add_differences({name: describe(s, 1.0, 0.0) for name, s in samples.items()})
+    return {
+        "machine": describe_machine(),
+        "decision": {"10": costs, "100": costs, "1000": costs},
+        "refusal": {
+            "sustained": compared,
+            "burst_of_30": compared,
+            "rate": {"gateway": rate, "bare": rate, "share_of_bare": 1.0},
+        },
+        "forwarding": {"1": rows, "32": rows},
+        "missing": {"haproxy": "haproxy is not installed; on Debian: apt-get install haproxy"},
+        "forecast_error": {"1": summarise_forecast(()), "4": summarise_forecast(())},
+        "memory_mib": {"punctual": 48.3},
+    }
+
+
+def test_the_tables_of_a_benchmark_fit_a_terminal() -> None:
+    """Every part has its table, what is missing is named, and at 80 columns no number is cut."""
+    console = Console(width=80, file=io.StringIO(), record=True)
+    print_bench(bench_summary(), console)
+    text = console.export_text()
+    for words in ("queued", "30 at once", "bare aiohttp", "slots", "MiB", "apt-get install"):
+        assert words in text
+    assert "…" not in text
+
+
+def test_the_report_of_a_benchmark_says_what_was_not_measured() -> None:
+    """The report holds the tables, the picture and the note on a missing program."""
+    html = build_html(build_bench_report(bench_summary(), "make bench"))
+    for words in ("apt-get install haproxy", "make bench", "<svg", "bare aiohttp 503"):
+        assert words in html

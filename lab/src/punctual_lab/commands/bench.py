@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from punctual_lab.bench.others import STARTERS
-from punctual_lab.bench.output import print_bench
+from punctual_lab.bench.output import build_bench_report, print_bench
 from punctual_lab.bench.runner import BenchPlan, run_bench
 from punctual_lab.compare.output import write_summary
+from punctual_lab.report.document import write_report
 
 if TYPE_CHECKING:
     import argparse
@@ -48,5 +49,8 @@ def run(args: argparse.Namespace) -> int:
     summary = run_bench(plan, args.out, console)
     write_summary(args.out / "summary.json", summary)
     print_bench(summary, console)
+    command = "make bench QUICK=1" if args.quick else "make bench"
+    report = write_report(args.out / "report.html", build_bench_report(summary, command))
+    console.print(f"report:  {report}")
     console.print(f"numbers: {args.out / 'summary.json'}")
     return 0
