@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ProcessError, ConnectionError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except ValueError as error:
+    except (ValueError, FileNotFoundError) as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_USAGE
 

@@ -260,6 +260,13 @@ async def test_the_summary_counts_each_outcome_and_class(serve: Serve) -> None:
     assert summary["good_tokens"] == 3
 
 
+async def test_failures_are_a_warning_that_names_the_first(serve: Serve) -> None:
+    """A run whose requests failed says how many and how."""
+    url = await serve(answering(lambda: refusal(500, "server_error", "internal_error")))
+    (warning,) = (await run_load(one(), Target(url, "lab"))).warnings
+    assert warning.startswith("1 of 1 requests failed; the first, number 0, with status 500: no")
+
+
 def test_a_generator_that_falls_behind_says_so() -> None:
     """A lag above the bound is a warning with its figures; a small one is none."""
     assert LoadResult((), 1.0, lag_ms_p99=5.0, lag_ms_max=50.0).warnings == ()

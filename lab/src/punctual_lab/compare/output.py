@@ -11,7 +11,6 @@ import orjson
 from punctual_lab.compare.report import build_report
 from punctual_lab.compare.runner import run_comparison
 from punctual_lab.compare.summary import summarise_comparison
-from punctual_lab.load.rows import write_rows
 from punctual_lab.processes import Stack
 from punctual_lab.report.document import write_report
 from punctual_lab.tables import build_outcome_table, build_table, build_time_table, format_number
@@ -40,9 +39,7 @@ def run_and_write(
 def write_comparison(
     comparison: Comparison, summary: dict[str, Any], folder: Path, *, title: str, command: str
 ) -> None:
-    """Write `rows/<mode>.jsonl`, `summary.json` and `report.html`."""
-    for run in comparison.runs:
-        write_rows(folder / "rows" / f"{run.mode.slug}.jsonl", run.rows)
+    """Write `summary.json` and `report.html`; the rows were written as each mode ended."""
     write_summary(folder / "summary.json", summary)
     write_report(folder / "report.html", build_report(comparison, summary, title, command))
 

@@ -20,6 +20,7 @@ from punctual_lab.compare.plan import BURST_SIZE, BurstRun, Comparison, Comparis
 from punctual_lab.load.alone import PROBE_TOKENS, measure_service_times, probe_speed
 from punctual_lab.load.client import Target, build_body, build_session, send
 from punctual_lab.load.generator import run_load
+from punctual_lab.load.rows import write_rows
 from punctual_lab.load.wire import build_request, send_burst
 from punctual_lab.policies import PREDICTIVE, build_policy, rotate_modes, write_policy
 from punctual_lab.processes import find_free_port
@@ -55,7 +56,8 @@ def run_comparison(
 ) -> Comparison:
     """Start the servers, run the modes (order rotated by the seed) and return what was found.
 
-    Policies go into `folder`; the servers live in `stack`, whose owner stops them.
+    Policies go into `folder`, and the rows of each mode as soon as it has run. The servers live in
+    `stack`, whose owner stops them.
     """
     console.print(f"starting model server {plan.model}, {plan.slots} slot(s) ...")
     model = stack.start_model_server(
@@ -147,6 +149,7 @@ class _Bench:
         before = self._probe()
         with track_requests(self.console, mode.name, len(self.trace)) as on_row:
             result, bare = run_async(self._play(gateway, on_row))
+        write_rows(self.folder / "rows" / f"{mode.slug}.jsonl", result.rows)
         after = self._probe()
         burst = run_async(self._play_bursts(gateway)) if mode == PREDICTIVE else None
         self.stack.stop(gateway)

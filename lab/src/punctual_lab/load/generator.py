@@ -40,12 +40,30 @@ class LoadResult:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Return what a reader must know before trusting the rows."""
-        if self.lag_ms_p99 <= MAXIMUM_LAG_P99_MS:
-            return ()
-        return (
-            f"the load generator sent its requests up to {self.lag_ms_p99:.1f} ms (p99) after "
-            f"their time; above {MAXIMUM_LAG_P99_MS:.0f} ms the load is not the planned one",
-        )
+        told = (describe_lag(self.lag_ms_p99), describe_failures(self.rows))
+        return tuple(text for text in told if text is not None)
+
+
+def describe_lag(lag_ms_p99: float) -> str | None:
+    """Say that the generator fell behind, if it did."""
+    if lag_ms_p99 <= MAXIMUM_LAG_P99_MS:
+        return None
+    return (
+        f"the load generator sent its requests up to {lag_ms_p99:.1f} ms (p99) after "
+        f"their time; above {MAXIMUM_LAG_P99_MS:.0f} ms the load is not the planned one"
+    )
+
+
+def describe_failures(rows: Sequence[RequestRow]) -> str | None:
+    """Say how many requests failed and how the first did, if any."""
+    failed = [row for row in rows if row.outcome is Outcome.FAILED]
+    if not failed:
+        return None
+    first = failed[0]
+    return (
+        f"{len(failed)} of {len(rows)} requests failed; the first, number {first.index}, with "
+        f"status {first.status}: {first.error}"
+    )
 
 
 async def run_load(
