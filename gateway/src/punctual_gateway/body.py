@@ -6,23 +6,29 @@ import asyncio
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestPayloadError
+from multidict import istr
 
 from punctual_gateway.errors import RequestError
 
+_EXPECT = istr("Expect")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-def check_length(http: web.BaseRequest, maximum: int) -> None:
-    """Refuse a body that says it is too long, before reading it; raises RequestError."""
-    length = http.content_length
-    if length is not None and length > maximum:
+def check_length(http: web.BaseRequest, maximum: int) -> int:
+    """The length that a body says it has; raises RequestError when it is too long.
+
+    Zero where it says none.
+    """
+    length = http.content_length or 0
+    if length > maximum:
         raise _too_large(maximum)
+    return length
 
 
 async def read_body(http: web.BaseRequest, maximum: int, timeout: float) -> bytes:
     """The whole body; raises RequestError when it is too long, too slow or broken."""
     content = http.content
-    if content.is_eof() and not http.headers.get("Expect"):
+    if content.is_eof() and not http.headers.get(_EXPECT):
         # It came with the headers, as small bodies do.
         body = _now(http)
     else:
@@ -40,7 +46,7 @@ def _now(http: web.BaseRequest) -> bytes:
 
 
 async def _wait(http: web.BaseRequest, maximum: int, timeout: float) -> bytes:
-    if http.headers.get("Expect", "").lower() == "100-continue" and http.transport is not None:
+    if http.headers.get(_EXPECT, "").lower() == "100-continue" and http.transport is not None:
         http.transport.write(_CONTINUE)
     body = bytearray()
     try:

@@ -126,13 +126,9 @@ def _read_prompt(fields: dict[str, Any], counter: TokenCounter) -> tuple[int, bo
         prompt = prompt[0]
     if isinstance(prompt, str):
         return counter.text(prompt)
-    if isinstance(prompt, list) and prompt and all(map(_is_token, prompt)):
+    if isinstance(prompt, list) and set(map(type, prompt)) == {int} and min(prompt) >= 0:
         return len(prompt), True
     raise _wrong("prompt", "a string, a list of token ids, or a list of one of these", prompt)
-
-
-def _is_token(value: object) -> bool:
-    return type(value) is int and value >= 0
 
 
 def _read_messages(fields: dict[str, Any], counter: TokenCounter) -> tuple[int, bool]:

@@ -7,11 +7,11 @@ can meet it, so it is refused as unreachable.
 
 from __future__ import annotations
 
-from multidict import CIMultiDictProxy
+from multidict import CIMultiDictProxy, istr
 
 from punctual_gateway.errors import RequestError
 
-HEADER = "X-Deadline-Ms"
+HEADER = istr("X-Deadline-Ms")
 FIELD = "deadline_ms"
 MOST_DIGITS = 18
 """More digits are a mistake; fewer are clamped to the policy's maximum."""
@@ -19,9 +19,9 @@ MOST_DIGITS = 18
 
 def header_deadline(headers: CIMultiDictProxy[str]) -> int | None:
     """Milliseconds from the header, None when absent; raises RequestError."""
-    if HEADER not in headers:
+    values = headers.getall(HEADER, ())
+    if not values:
         return None
-    values = headers.getall(HEADER)
     if len(values) > 1:
         raise _invalid(HEADER, ", ".join(values))
     text = values[0].strip(" \t")

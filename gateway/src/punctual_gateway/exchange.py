@@ -39,6 +39,8 @@ MOST_DISPATCHES = 4
 """Times a request is sent to pods, pods that sent it back undone included."""
 GRACE = 0.05
 """Seconds after the deadline that a pod which knows the deadline has to say so itself."""
+BYTES_PER_TOKEN = 4
+"""Of a body that is not read, for a guess at its work."""
 LONGEST_UNDECIDED = 65_536
 """Bytes: a longer body is not waited for when even the smallest request would be refused."""
 SUSPENDING = frozenset({"draining", "not_ready", "model_not_found", "engine_dead"})
@@ -68,6 +70,8 @@ class Exchange:
         self._name = name
         self._policy = gateway.policy
         self._call: Call | None = None
+        self._new = False
+        """Whether this counted as new demand: it is no retry."""
 
     async def run(self) -> web.StreamResponse:
         """Answer the request; raises RequestError when it is wrong."""
@@ -85,15 +89,15 @@ class Exchange:
         finally:
             # Still open only if the client left, or something here is broken.
             self._scheduler.end(ticket, Outcome.CANCELLED)
-            self._gateway.count_end(ticket)
+            self._gateway.count_end(ticket, new=self._new)
 
     # --- parse, estimate, offer --------------------------------------------------------------
 
     async def _parse(self) -> Call:
         gateway, http, limits = self._gateway, self._http, self._policy.requests
-        check_length(http, limits.maximum_body_bytes)
+        length = check_length(http, limits.maximum_body_bytes)
         header = header_deadline(http.headers)
-        if (http.content_length or 0) > LONGEST_UNDECIDED:
+        if length > LONGEST_UNDECIDED:
             self._refuse_early(header)
         body = await read_body(http, limits.maximum_body_bytes, gateway.settings.body_timeout)
         # The policy may have changed while a slow body came.
@@ -109,7 +113,14 @@ class Exchange:
         smallest = Request(self._name, 1, 1, self._arrival, self._arrival + budget)
         answer = self._scheduler.try_offer(smallest)
         if answer is not None:
+            self._new = self._gateway.count_arrival(self._guess(), self._http.headers)
             raise TurnedAway(answer, smallest)
+
+    def _guess(self) -> Request:
+        """What a request whose body is not read probably asks for."""
+        prompt_tokens = (self._http.content_length or 0) // BYTES_PER_TOKEN
+        tokens = self._policy.requests.default_max_tokens
+        return Request(self._name, prompt_tokens, tokens, self._arrival, self._arrival)
 
     def _estimate(self, call: Call) -> Request:
         asked = call.deadline_ms
@@ -119,7 +130,7 @@ class Exchange:
         )
 
     def _offer(self, request: Request, call: Call) -> Ticket | Refusal:
-        self._gateway.count_arrival(request, self._http.headers)
+        self._new = self._gateway.count_arrival(request, self._http.headers)
         if call.deadline_ms == 0 and self._policy.enforcement is Enforcement.ENFORCE:
             return self._scheduler.refuse(request, Reason.DEADLINE_UNREACHABLE)
         return self._scheduler.offer(request)
@@ -131,7 +142,8 @@ class Exchange:
             ("X-Punctual-Deadline-Ms", str(round(request.budget * 1000))),
             *failure.headers,
         )
-        self._gateway.count_refusal(refused, self._scheduler.now - self._arrival)
+        seconds = self._scheduler.now - self._arrival
+        self._gateway.count_refusal(refused, seconds, new=self._new)
         close = refused.reason is Reason.DRAINING or not self._http.content.is_eof()
         return WholeAnswer(failure.status, failure.body, fields, close=close)
 

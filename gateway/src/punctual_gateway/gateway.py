@@ -9,9 +9,8 @@ import time
 import uuid
 from typing import TYPE_CHECKING
 
-from punctual_admission.outcomes import Outcome
+from punctual_admission.outcomes import Outcome, Reason
 from punctual_admission.ticket import Refusal, Request, Ticket
-from punctual_gateway.capacity import profile
 from punctual_gateway.discovery import DnsDiscovery, StaticDiscovery
 from punctual_gateway.metrics import Metrics
 from punctual_gateway.own_work import OwnWork
@@ -19,6 +18,7 @@ from punctual_gateway.pods import Pods
 from punctual_gateway.policy_file import LoadedPolicy, PolicyFile
 from punctual_gateway.retry_budget import RetryBudget
 from punctual_gateway.scheduler import Scheduler
+from punctual_gateway.signals import Signals
 from punctual_gateway.tokens import load_counter
 from punctual_gateway.upstream import Fault, build_session
 
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from punctual_gateway.settings import Settings
 
 log = logging.getLogger(__name__)
-
-RETRY_COUNT_HEADER = "x-stainless-retry-count"
-"""OpenAI's clients number their retries here; a retry is no new demand."""
 
 
 class Gateway:
@@ -48,8 +45,7 @@ class Gateway:
         self.own_work = OwnWork()
         self.retry_budget = RetryBudget()
         self.started_at = time.time()
-        self.offered_work = 0.0
-        """GPU-seconds of all arrivals."""
+        self.signals = Signals(self.scheduler, settings.load_window)
         self.served = False
         self.accepting = True
         """Readiness: False from SIGTERM on."""
@@ -105,29 +101,33 @@ class Gateway:
         if monitor is not None:
             monitor.suspend(problem)
 
+    @property
+    def offered_work(self) -> float:
+        """GPU-seconds of all arrivals since the start."""
+        return self.signals.total
+
     # --- counting ----------------------------------------------------------------------------
 
-    def count_arrival(self, request: Request, headers: CIMultiDictProxy[str]) -> None:
-        """Offered work: each request once, whatever becomes of it."""
-        if headers.get(RETRY_COUNT_HEADER, "0") != "0":
-            return
-        pods = self.scheduler.ledger.pods
-        engine = pods[0].engine if pods else profile(self.policy.backend)
-        cost = engine.cost(request.prompt_tokens, request.output_tokens)
-        self.offered_work += cost
-        self.metrics.offered_work.inc(cost)
+    def count_arrival(self, request: Request, headers: CIMultiDictProxy[str]) -> bool:
+        """Offered work: each request once, whatever becomes of it. False: a retry, not counted."""
+        return self.signals.arrive(request, headers) is not None
 
-    def count_refusal(self, refused: Refusal, seconds: float) -> None:
-        """One refusal, and how long it took since the first byte."""
-        self.metrics.requests[Outcome.REFUSED, refused.reason].inc()
+    def count_refusal(self, refused: Refusal, seconds: float, *, new: bool) -> None:
+        """One refusal, how long it took since the first byte, and whether its arrival counted."""
+        if new:
+            self.signals.reject(refused.reason)
+        self.metrics.requests[Outcome.REFUSED, refused.reason] += 1
         self.metrics.refusal.observe(seconds)
 
-    def count_end(self, ticket: Ticket) -> None:
-        """One ticket that has ended."""
+    def count_end(self, ticket: Ticket, *, new: bool) -> None:
+        """One ticket that has ended, and whether its arrival counted as new demand."""
         metrics, outcome, now = self.metrics, ticket.outcome, self.scheduler.now
         if outcome is None:
             raise RuntimeError(f"ticket {ticket.request.id} must have ended")
-        metrics.requests[outcome, ticket.reason].inc()
+        metrics.requests[outcome, ticket.reason] += 1
+        self.signals.end(ticket)
+        if new and outcome is Outcome.EXPIRED:
+            self.signals.reject(ticket.reason or Reason.DEADLINE_EXCEEDED)
         if ticket.would_refuse is not None:
             metrics.would_refuse[ticket.would_refuse].inc()
         if ticket.dispatches:

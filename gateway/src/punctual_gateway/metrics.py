@@ -26,7 +26,6 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 WAIT_BUCKETS = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300)
 REFUSAL_BUCKETS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 RATIO_BUCKETS = (0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 1, 1.05, 1.1, 1.2, 1.5, 2, 4)
-NO_REASON = ""
 
 Gauges = Callable[[], Iterable["Metric"]]
 
@@ -47,24 +46,17 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.watch(self._totals)
         counter, histogram = self._counter, self._histogram
-        requests = counter(
-            "punctual_requests", "Requests by how they ended and why.", ("outcome", "reason")
-        )
-        self.requests = {
-            (outcome, reason): requests.labels(outcome.value, reason.value if reason else "")
-            for outcome in Outcome
-            for reason in reasons_of(outcome)
+        self.requests: dict[tuple[Outcome, Reason | None], int] = {
+            (outcome, reason): 0 for outcome in Outcome for reason in reasons_of(outcome)
         }
+        """Plain numbers, because every refusal counts here; exported when asked."""
         self.invalid = counter("punctual_invalid_requests", "Requests that are wrong.", ("status",))
         would = counter(
             "punctual_would_refuse", "Admitted only because of enforcement: Observe.", ("reason",)
         )
         self.would_refuse = {reason: would.labels(reason.value) for reason in Reason}
-        self.offered_work = counter(
-            "punctual_offered_gpu_seconds",
-            "Predicted GPU-seconds of all arrivals, refused ones included, retries left out.",
-        )
         self.queue_wait = histogram(
             "punctual_queue_wait_seconds", "Wait of requests that started.", WAIT_BUCKETS
         )
@@ -100,9 +92,13 @@ class Metrics:
         """Everything in Prometheus' text format."""
         return generate_latest(self.registry)
 
-    def total(self, outcome: Outcome, reason: Reason | None = None) -> int:
-        """How many requests have ended so."""
-        return int(self.requests[outcome, reason]._value.get())  # noqa: SLF001  # no public reader
+    def _totals(self) -> Iterable[Metric]:
+        requests = CounterMetricFamily(
+            "punctual_requests", "Requests by how they ended and why.", labels=("outcome", "reason")
+        )
+        for (outcome, reason), number in self.requests.items():
+            requests.add_metric((outcome.value, reason.value if reason else ""), number)
+        yield requests
 
     def _counter(self, name: str, help_text: str, labels: tuple[str, ...] = ()) -> Counter:
         return Counter(name, help_text, labels, registry=self.registry)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
+from multidict import istr
 
-from punctual_gateway import errors, stats
+from punctual_gateway import errors, signals, stats
 from punctual_gateway.answers import WholeAnswer
 from punctual_gateway.call import Route
 from punctual_gateway.errors import RequestError
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-REQUEST_ID = "X-Request-Id"
+REQUEST_ID = istr("X-Request-Id")
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 KEEP_ALIVE = 75.0
 LINGER = 2.0
@@ -97,6 +98,7 @@ class Server(web.Server):
             "/readyz": self._readyz,
             "/metrics": self._metrics,
             "/stats": self._stats,
+            "/signals": self._signals,
         }
         self._posts = {route.value: route for route in Route}
 
@@ -137,13 +139,13 @@ class Server(web.Server):
             return WholeAnswer(500, body, ((REQUEST_ID, name),))
 
     async def _route(self, http: web.BaseRequest, name: str) -> web.StreamResponse:
-        path = http.path
-        route = self._posts.get(path)
+        route = self._posts.get(http.raw_path) or self._posts.get(http.path)
         if route is not None:
             if http.method != "POST":
-                raise RequestError(405, f"{path} must be called with POST, got {http.method}")
+                raise RequestError(405, f"{route} must be called with POST, got {http.method}")
             arrival = http.arrival if isinstance(http, TimedRequest) else time.monotonic()
             return await Exchange(self._gateway, http, route, arrival, name).run()
+        path = http.path
         get = self._gets.get(path)
         if get is None:
             get = self._find_model(path)
@@ -180,6 +182,9 @@ class Server(web.Server):
 
     def _metrics(self) -> WholeAnswer:
         return WholeAnswer(200, self._gateway.metrics.render(), (), CONTENT_TYPE)
+
+    def _signals(self) -> WholeAnswer:
+        return WholeAnswer(200, signals.body(self._gateway))
 
     def _stats(self) -> WholeAnswer:
         return WholeAnswer(200, stats.snapshot(self._gateway))

@@ -31,6 +31,8 @@ class Settings:
     """How long requests are still accepted after SIGTERM."""
     drain_limit: float = 300.0
     """How long admitted requests may take to end after that."""
+    load_window: int = 60
+    """Over how long the signals for autoscaling are averaged; there are none before that."""
     log_level: str = "INFO"
 
 
@@ -54,6 +56,7 @@ def parse_settings(arguments: Sequence[str]) -> Settings:
         stuck_after=given.stuck_seconds,
         drain_accept=given.drain_accept_seconds,
         drain_limit=given.drain_limit_seconds,
+        load_window=given.load_window_seconds,
         log_level=given.log_level,
     )
 
@@ -78,6 +81,7 @@ def _build_parser() -> argparse.ArgumentParser:
     add("--stuck-seconds", type=_seconds, default=5.0, help="no token for so long: no new work")
     add("--drain-accept-seconds", type=_seconds, default=5.0, help="accept after SIGTERM")
     add("--drain-limit-seconds", type=_seconds, default=300.0, help="finish what was admitted")
+    add("--load-window-seconds", type=_between(1, 600), default=60, help="of autoscaling signals")
     levels = ("DEBUG", "INFO", "WARNING", "ERROR")
     add("--log-level", choices=levels, default="INFO", help="least severe message logged")
     return parser

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from punctual_gateway import signals
 from punctual_gateway.metrics import count, gauge
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def snapshot(gateway: Gateway) -> bytes:
             },
             "counters": counters(gateway),
             "offered_gpu_seconds": gateway.offered_work,
+            "signals": signals.describe(gateway.signals),
             "retry_budget": gateway.retry_budget.tokens,
             "started_at": gateway.started_at,
         }
@@ -127,12 +129,11 @@ def find_pod(gateway: Gateway, monitor: Monitor) -> Pod | None:
 def counters(gateway: Gateway) -> dict[str, dict[str, int]]:
     """Ended requests by outcome, and within it by reason (`total` is the sum)."""
     counted: dict[str, dict[str, int]] = {}
-    for outcome, reason in gateway.metrics.requests:
+    for (outcome, reason), number in gateway.metrics.requests.items():
         by_reason = counted.setdefault(outcome.value, {"total": 0})
-        count = gateway.metrics.total(outcome, reason)
-        by_reason["total"] += count
+        by_reason["total"] += number
         if reason is not None:
-            by_reason[reason.value] = count
+            by_reason[reason.value] = number
     return counted
 
 
@@ -178,6 +179,11 @@ def gauges(gateway: Gateway) -> Iterable[Metric]:
     for name, (help_text, value) in single.items():
         yield gauge(name, help_text, {(): float(value)})
     yield count(
+        "punctual_offered_gpu_seconds",
+        "Predicted GPU-seconds of all arrivals, refused ones included, retries left out.",
+        gateway.offered_work,
+    )
+    yield count(
         "punctual_policy_reload_failures",
         "Invalid versions of the policy file.",
         gateway.policy_file.failures,
@@ -187,6 +193,7 @@ def gauges(gateway: Gateway) -> Iterable[Metric]:
         ("service",): ledger.services.factor,
     }
     yield gauge("punctual_margin", "Safety factor on predictions.", margins, ("of",))
+    yield from signals.gauges(gateway.signals)
     yield from _pod_gauges(gateway)
 
 
