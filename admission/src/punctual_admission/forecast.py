@@ -14,6 +14,7 @@ and exact when the model is.
 
 Regimes
 - A queue exists: its head starts at the earliest end of all pods (equal: the pod listed first).
+- Who has to wait is promised its end in a full pod, joiners behind it included: see `company`.
 - A slot is free: the newcomer starts at the end of the step under way, on the pod with the earliest
   predicted end, and makes the batch larger, so the residents' ends are computed again and tested.
 
@@ -37,6 +38,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
 
+from punctual_admission.company import Company
 from punctual_admission.line import Ahead, Line
 from punctual_admission.policy import Objective
 from punctual_admission.pool import Pod
@@ -109,6 +111,8 @@ class Forecast:
         self._walked: tuple[list[Item], list[Track]] | None = None
         self._untouched: list[float] | None = None
         self._line: Line | None = None
+        self._company: Company | None = None
+        self._pods = pods
         if len(pods) == 1 and pods[0].slots == 1 and not self._start[0].has_free_slot:
             self._line = Line(self._start[0], queue, ahead or Ahead.of(queue), now)
 
@@ -128,8 +132,11 @@ class Forecast:
         if self._line is not None:
             return Trial(self._line.append(newcomer, test), self._start[0].pod_id)
         candidates = _candidates(self._walk()[1], newcomer, self.now)
+        waits = bool(self._queue) or not candidates[0].is_free(self.now)
         for track in candidates:
             trial = _try_on(track, newcomer, self.now, test)
+            if trial.fits and waits:
+                trial.fits = not self._crowded_out(newcomer, track, test)
             if trial.fits:
                 return trial
         # Nobody fits: the numbers to report are those of the best pod.
@@ -153,6 +160,8 @@ class Forecast:
         walk(tracks, order, self.now)
         for track in tracks:
             track.drain()
+        if self._crowded_out(newcomer, self._start[0], test):
+            return Trial(fits=False, first_late=order.index(newcomer))
         limits[order.index(newcomer)] = -NEVER
         for index, (item, limit) in enumerate(zip(order, limits, strict=True)):
             if test.late(item) and test.due(item) > limit + EPSILON:
@@ -180,6 +189,17 @@ class Forecast:
             walk(tail, items, self.now)
             self._walked = items, tail
         return self._walked
+
+    def _crowded_out(self, newcomer: Item, track: Track, test: Lateness) -> bool:
+        """Whether the promise would not hold in a pod that stays full."""
+        if not test.completes:
+            return False
+        if self._company is None:
+            waiting = [ticket.request for ticket in self._queue]
+            running = [t.request for pod in self._pods for t in pod.residents.values()]
+            self._company = Company.of(waiting or running)
+        end = self._company.crowded_end(newcomer, track)
+        return test.misses(end, newcomer.deadline)
 
     def _residents(self) -> list[Item]:
         return [item for track in self._start for _, _, item in track.ends]
