@@ -170,7 +170,7 @@ class Front:
         while True:
             chunks = bytearray()
             for event in events:
-                shown, finish = _show(text, event)
+                shown, finish = _show(text, event, generation)
                 chunks += writer.chunk(shown, event.token, finish)
                 if finish is not None:
                     if completion.include_usage:
@@ -190,7 +190,7 @@ class Front:
         events = await self._first_events(generation)
         while events:
             for event in events:
-                shown, finish = _show(text, event)
+                shown, finish = _show(text, event, generation)
                 parts.append(shown)
                 if event.token != NO_TOKEN:
                     tokens.append(event.token)
@@ -265,11 +265,12 @@ class Front:
         )
 
 
-def _show(text: AnswerText, event: Event) -> tuple[str, str | None]:
+def _show(text: AnswerText, event: Event, generation: Generation) -> tuple[str, str | None]:
     """Return the text and the finish reason that this event's chunk carries."""
     shown = "" if event.token == NO_TOKEN else text.feed(event.token)
     if event.finish is not None and not text.stopped:
         shown += text.finish()
+    generation.stopped = text.stopped
     return shown, "stop" if text.stopped else event.finish
 
 

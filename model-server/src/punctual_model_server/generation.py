@@ -23,6 +23,7 @@ class Promise(NamedTuple):
 class Generation:
     """Collects the engine's events for one handler and keeps what the forecasts need.
 
+    `stopped` says that a stop string ended the answer, which only the front can see.
     `deadline` is on the front's monotonic clock. The handler waits on `events`; nothing here
     blocks.
     """
@@ -45,6 +46,7 @@ class Generation:
         "prompt_tokens",
         "rid",
         "start",
+        "stopped",
     )
 
     def __init__(
@@ -66,6 +68,7 @@ class Generation:
         self.first_token_at = 0.0
         self.last_token_at = 0.0
         self.lost = False
+        self.stopped = False
         self._events: list[Event] = []
         self._waiter: asyncio.Future[None] | None = None
 

@@ -77,8 +77,9 @@ class Metrics:
 
     def observe_end(self, generation: Generation) -> None:
         """Take a request that the engine let go of."""
-        self._ended.labels(self._model, generation.finish or "cancelled").inc()
-        if generation.finish in {"stop", "length"}:
+        finish = "stop" if generation.stopped else generation.finish or "cancelled"
+        self._ended.labels(self._model, finish).inc()
+        if finish in {"stop", "length"}:
             self._whole.observe(generation.last_token_at - generation.arrived)
             self._decode.observe(generation.last_token_at - generation.first_token_at)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -39,8 +40,8 @@ class Server:
         self._engine = Engine(settings, self._metrics.observe_token, self._metrics.observe_end)
         capacity = Capacity(self._engine, settings)
         self._metrics.watch(self._engine, capacity)
-        vocabulary = read_architecture(settings.model).vocabulary
-        tokenizer = load_tokenizer(settings.tokenizer, settings.model, vocabulary)
+        architecture = read_architecture(settings.model)
+        tokenizer = load_tokenizer(settings.tokenizer, settings.model, architecture)
         self._front = Front(settings, self._engine, capacity, self._metrics, tokenizer)
         self._terminated = asyncio.Event()
         self._terminated_at = 0.0
@@ -58,6 +59,8 @@ class Server:
         try:
             await self._engine.launch()
             await self._listen(runner)
+            gc.collect()
+            gc.freeze()
             return await self._live()
         finally:
             self._engine.stop()

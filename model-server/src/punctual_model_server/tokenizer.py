@@ -16,7 +16,12 @@ from typing import Final, Protocol
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 
-from punctual_model_server.engine.models import BYTE_VOCABULARY, GPT2_VOCABULARY, ModelError
+from punctual_model_server.engine.models import (
+    BYTE_VOCABULARY,
+    GPT2_VOCABULARY,
+    Architecture,
+    ModelError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +98,7 @@ class BytePairTokenizer:
         return self._bytes[token] if token < len(self._bytes) else b""
 
 
-def load_tokenizer(choice: str, model: str, vocabulary: int) -> Tokenizer:
+def load_tokenizer(choice: str, model: str, architecture: Architecture) -> Tokenizer:
     """Return the tokenizer for `--tokenizer`.
 
     `auto` takes the model folder's own files, else GPT-2's vocabulary for a model of its size, else
@@ -102,7 +107,7 @@ def load_tokenizer(choice: str, model: str, vocabulary: int) -> Tokenizer:
     Raises:
         ModelError: the files are missing, or name ids that the model does not have.
     """
-    eos = vocabulary - 1
+    vocabulary, eos = architecture.vocabulary, architecture.eos
     if choice == "auto":
         choice = _choose(model, vocabulary)
     if choice == "bytes":

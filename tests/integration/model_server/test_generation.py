@@ -104,7 +104,7 @@ def test_the_answers_are_not_one_token_repeated(model: Any) -> None:
 
 def test_the_end_token_ends_an_answer_where_generate_ends_it(tiny: Any) -> None:
     requests = [
-        submit(rid, 200, prompt=[rid, rid * 3 % 256], ignore_eos=False) for rid in range(24)
+        submit(rid, 120, prompt=[rid, rid * 3 % 256], ignore_eos=False) for rid in range(12)
     ]
     answers = run(TorchRunner(tiny, 4), requests)
     for request in requests:

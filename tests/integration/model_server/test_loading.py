@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -53,20 +54,36 @@ async def test_a_folder_is_served_with_its_own_weights_tokenizer_and_name(
     assert document["kv"]["bytes_per_token"] == 2 * 2 * 32 * 4
 
 
-@pytest.mark.parametrize("damage", ["missing", "truncated", "wrong shape"])
-def test_weights_that_cannot_be_read_end_the_process_with_a_reason(
-    tmp_path: Path, model_folder: Path, damage: str
-) -> None:
-    folder = tmp_path / "broken"
-    shutil.copytree(model_folder, folder)
-    weights = folder / "model.safetensors"
+def damaged(folder: Path, target: Path, damage: str) -> Path:
+    """Return a copy of the folder with broken weights."""
+    shutil.copytree(folder, target)
+    weights = target / "model.safetensors"
     if damage == "missing":
         weights.unlink()
     elif damage == "truncated":
         weights.write_bytes(weights.read_bytes()[:1000])
     else:
-        config = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps(config | {"n_embd": 64}))
+        config = json.loads((target / "config.json").read_text())
+        (target / "config.json").write_text(json.dumps(config | {"n_embd": 64}))
+    return target
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "wrong shape"])
+def test_weights_that_cannot_be_read_are_an_error_that_names_the_folder(
+    tmp_path: Path, model_folder: Path, damage: str
+) -> None:
+    from punctual_model_server.engine.models import ModelError  # noqa: PLC0415
+    from punctual_model_server.engine.weights import load_model  # noqa: PLC0415
+
+    folder = damaged(model_folder, tmp_path / "broken", damage)
+    with pytest.raises(ModelError, match=re.escape(str(folder))):
+        load_model(str(folder))
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_process_with_the_reason(
+    tmp_path: Path, model_folder: Path
+) -> None:
+    folder = damaged(model_folder, tmp_path / "broken", "truncated")
     with model_server(tmp_path, "--model", str(folder)) as server:
         assert server.process.wait(60) == 2
         assert "cannot serve" in server.log_text

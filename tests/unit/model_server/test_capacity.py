@@ -115,6 +115,15 @@ async def test_a_dead_engine_loses_every_request(pod: Pod) -> None:
     assert pod.engine.generations == {}
 
 
+async def test_an_answer_ended_by_a_stop_string_counts_as_stop(pod: Pod) -> None:
+    generation = pod.submit("a", 9)
+    pod.token(generation)
+    generation.stopped = True
+    pod.end(generation, "cancelled")
+    line = 'vllm:request_success_total{finished_reason="stop",model_name="gpt2-tiny"} 1.0'
+    assert line in pod.metrics.render().decode()
+
+
 async def test_a_drain_does_not_wake_the_dead(pod: Pod) -> None:
     pod.engine.declare_dead("test")
     pod.engine.drain()

@@ -77,7 +77,17 @@ def test_a_folder_is_read_by_its_configuration_and_named_after_itself(tmp_path: 
     assert parse_settings(["--model", str(folder)]).served_model_name == "mine"
     architecture = read_architecture(str(folder))
     assert (architecture.layers, architecture.positions) == (3, 256)
+    assert architecture.eos == 256
     assert architecture.kv_bytes_per_token(4) == 2 * 3 * 96 * 4
+
+
+@pytest.mark.parametrize(("named", "eos"), [(50256, 50256), ([7, 8], 7), (None, 50303)])
+def test_the_end_token_is_the_one_the_configuration_names(
+    named: object, eos: int, tmp_path: Path
+) -> None:
+    config = {"model_type": "gpt2", "vocab_size": 50304, "eos_token_id": named}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert read_architecture(str(tmp_path)).eos == eos
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,16 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers import decoders, models
 
 from punctual_model_server.answer_text import AnswerText
-from punctual_model_server.engine.models import ModelError
+from punctual_model_server.engine.models import RANDOM, Architecture, ModelError
 from punctual_model_server.tokenizer import ByteTokenizer, TextDecoder, Tokenizer, load_tokenizer
 
 BYTES = ByteTokenizer(256)
+TINY = RANDOM["random:tiny"]
 
 
 @cache
 def gpt2_tokenizer() -> Tokenizer:
-    return load_tokenizer("gpt2", "random:gpt2", 50257)
+    return load_tokenizer("gpt2", "random:gpt2", RANDOM["random:gpt2"])
 
 
 @pytest.fixture
@@ -121,14 +122,14 @@ def test_the_shown_text_is_always_the_text_before_the_first_complete_stop(
 def test_a_folder_with_tokenizer_files_brings_its_own_tokenizer(tmp_path: Path) -> None:
     (tmp_path / "vocab.json").write_text(json.dumps({"a": 0, "b": 1, "ab": 2, "<|endoftext|>": 3}))
     (tmp_path / "merges.txt").write_text("#version: 0.2\na b\n")
-    tokenizer = load_tokenizer("auto", str(tmp_path), 4)
+    tokenizer = load_tokenizer("auto", str(tmp_path), Architecture(1, 8, 1, 4))
     assert tokenizer.encode("ab") == [2]
     assert tokenizer.token_bytes(2) == b"ab"
 
 
 def test_a_tokenizer_with_more_tokens_than_the_model_is_refused() -> None:
     with pytest.raises(ModelError, match="50257 tokens, the model only 257"):
-        load_tokenizer("gpt2", "random:tiny", 257)
+        load_tokenizer("gpt2", "random:tiny", TINY)
 
 
 def test_a_tokenizer_that_is_not_byte_level_is_refused(tmp_path: Path) -> None:
@@ -136,14 +137,14 @@ def test_a_tokenizer_that_is_not_byte_level_is_refused(tmp_path: Path) -> None:
     tokenizer.decoder = decoders.WordPiece()
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(ModelError, match="byte-level"):
-        load_tokenizer(str(tmp_path), "random:tiny", 257)
+        load_tokenizer(str(tmp_path), "random:tiny", TINY)
 
 
 def test_unreadable_tokenizer_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(ModelError, match=str(tmp_path)):
-        load_tokenizer(str(tmp_path), "random:tiny", 257)
+        load_tokenizer(str(tmp_path), "random:tiny", TINY)
 
 
 def test_a_model_of_bytes_reads_bytes() -> None:
-    assert isinstance(load_tokenizer("auto", "random:tiny", 257), ByteTokenizer)
+    assert isinstance(load_tokenizer("auto", "random:tiny", TINY), ByteTokenizer)

@@ -13,7 +13,10 @@ BYTE_VOCABULARY: Final = 257
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """The figures of a GPT-2 that fix its cost. `initializer_range` is for random weights only."""
+    """The figures of a GPT-2 that fix its cost, and the id that ends an answer.
+
+    `initializer_range` and `activation` are for random weights only.
+    """
 
     layers: int
     width: int
@@ -22,6 +25,12 @@ class Architecture:
     positions: int = 1024
     initializer_range: float = 0.02
     activation: str = "gelu_new"
+    end_token: int | None = None
+
+    @property
+    def eos(self) -> int:
+        """The end token: the one that is named, else the last of the vocabulary as in GPT-2."""
+        return self.vocabulary - 1 if self.end_token is None else self.end_token
 
     def kv_bytes_per_token(self, bytes_per_value: int) -> int:
         """Return keys and values of one position over all layers, in bytes."""
@@ -91,4 +100,10 @@ def _from_config(config: object) -> Architecture:
         heads=figure("n_head", 12),
         vocabulary=figure("vocab_size", GPT2_VOCABULARY),
         positions=figure("n_positions", 1024),
+        end_token=_end_token(config.get("eos_token_id")),
     )
+
+
+def _end_token(value: object) -> int | None:
+    first = value[0] if isinstance(value, list) and value else value
+    return first if isinstance(first, int) and first >= 0 else None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
+import os
 import signal
 import socket
 import sys
@@ -34,6 +36,9 @@ def run(settings: Settings, sock: socket.socket) -> None:
         except Exception:
             channel.send(Failed(traceback.format_exc(limit=-3)))
             raise
+        # What is loaded stays: a collection that walks through it would hold a step up.
+        gc.collect()
+        gc.freeze()
         channel.send(_ready(loop))
         loop.run_forever()
 
@@ -65,7 +70,7 @@ def _build_sim(settings: Settings, channel: EngineChannel) -> EngineLoop:
         slots=settings.slots,
         max_context=min(settings.max_context or architecture.positions, architecture.positions),
         vocabulary=architecture.vocabulary,
-        eos=architecture.vocabulary - 1,
+        eos=architecture.eos,
         kv_bytes_per_token=architecture.kv_bytes_per_token(2),
         device="sim",
     )
@@ -78,6 +83,7 @@ def _build_sim(settings: Settings, channel: EngineChannel) -> EngineLoop:
 
 
 def _build_torch(settings: Settings, channel: EngineChannel) -> EngineLoop:
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is in the folder
     # A sim pod must not pay 300 MB and seconds for torch.
     from punctual_model_server.engine.calibration import calibrate  # noqa: PLC0415
     from punctual_model_server.engine.devices import build_runner  # noqa: PLC0415
