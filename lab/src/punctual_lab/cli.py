@@ -31,6 +31,8 @@ COMMANDS = {
     "fairness": "punctual_lab.experiments.fairness",
     "trace": "punctual_lab.experiments.trace",
     "replay": "punctual_lab.experiments.replay",
+    "estimation": "punctual_lab.experiments.estimation",
+    "report": "punctual_lab.experiments.report",
 }
 
 EXIT_USAGE = 2

@@ -50,6 +50,13 @@ def test_without_the_bare_proxy_there_is_no_multiple() -> None:
     assert results["nginx"]["of_bare_proxy"] is None
 
 
+def test_where_noise_left_no_floor_there_is_no_multiple() -> None:
+    """A bare proxy that came out no slower than the direct way gives no ratio."""
+    samples = {"direct": [0.002], "bare aiohttp proxy": [0.002], "punctual": [0.004]}
+    results = add_differences({name: describe(times, 1.0, 0.0) for name, times in samples.items()})
+    assert results["punctual"]["of_bare_proxy"] == {"p50": None, "p99": None}
+
+
 def test_forecast_errors_of_nothing_are_none() -> None:
     """No answered request, no error."""
     assert summarise_forecast(())["median"] is None

@@ -96,7 +96,12 @@ def add_differences(results: dict[str, dict[str, float]]) -> dict[str, dict[str,
         detailed[name] = {**row, "added_ms": added, "of_bare_proxy": None}
         if bare is not None and name != DIRECT:
             detailed[name]["of_bare_proxy"] = {
-                key: round(value / (bare[f"{key}_ms"] - direct[f"{key}_ms"]), 2)
+                key: share_of(value, bare[f"{key}_ms"] - direct[f"{key}_ms"])
                 for key, value in added.items()
             }
     return detailed
+
+
+def share_of(value: float, floor: float) -> float | None:
+    """Return value / floor; None where noise left no floor to compare with."""
+    return round(value / floor, 2) if floor > 0 else None

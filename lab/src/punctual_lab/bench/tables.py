@@ -20,7 +20,7 @@ def decision_table(decision: Mapping[str, Any]) -> TableBlock:
         for queued, costs in decision.items()
     ]
     columns = ("queued", "admit", "refuse", "refuse, nothing changed")
-    return TableBlock(columns, tuple(rows), "One decision, microseconds p50 / p99.")
+    return TableBlock(columns, tuple(rows), "One decision, microseconds of CPU time, p50 / p99.")
 
 
 def refusal_table(refusal: Mapping[str, Any]) -> TableBlock:
