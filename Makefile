@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PACKAGES := admission gateway model-server operator lab
-CODE := admission/src gateway/src model-server/src operator/src lab/src tests
+CODE := admission/src gateway/src model-server/src operator/src lab/src charts/tools tests
 SUITE ?= default
 ARGS ?=
 # One thread a process: model servers, gateway and load share the machine's cores.
@@ -24,7 +24,7 @@ gpu-check: .venv ## Step times, equality and linearity on a GPU
 
 ##@ Work on it
 
-test: .venv ## Run the tests (SUITE=default|unit|integration|cluster|kind)
+test: .venv helm ## Run the tests (SUITE=default|unit|integration|cluster|kind)
 	$(BIN)/python -m pytest $(SUITE_$(SUITE)) $(ARGS)
 
 SUITE_unit := tests/unit --cov --cov-report=term-missing:skip-covered
@@ -33,22 +33,28 @@ SUITE_default := tests/unit tests/integration --cov --cov-report=term-missing:sk
 SUITE_cluster := tests/cluster -m "not kind"
 SUITE_kind := tests/e2e
 
-check: .venv ## Lint, format, types, import direction, generated files
+check: .venv helm ## Lint, format, types, import direction, generated files
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports
+	$(BIN)/python -m charts.tools.generate --check
 
 format: .venv ## Rewrite the code in the one format
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
+# one file for each image; all at the versions that are tested together, those of dev.txt
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+  $(foreach package,$(PACKAGES),--no-emit-package punctual-$(package)) --custom-compile-command "make lock"
+
 lock: .venv ## Compile requirements/*.in into pinned files with hashes
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url $(foreach package,$(PACKAGES),--no-emit-package punctual-$(package)) \
-	  --custom-compile-command "make lock" requirements/dev.in -o requirements/dev.txt
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --custom-compile-command "make lock" requirements/uv.in -o requirements/uv.txt
+	$(COMPILE) requirements/dev.in -o requirements/dev.txt
+	$(COMPILE) requirements/uv.in -o requirements/uv.txt
+	set -e; for image in $(IMAGE_REQUIREMENTS); do \
+	  $(COMPILE) -c requirements/dev.txt requirements/$$image.in -o requirements/$$image.txt; done
+
+IMAGE_REQUIREMENTS := build gateway operator model-server model-server-torch lab
 
 clean: ## Remove what the targets made
 	rm -rf .venv reports .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
@@ -63,6 +69,7 @@ clean: ## Remove what the targets made
 	@touch .venv
 
 include tests/cluster/cluster.mk
+include charts/chart.mk
 
 ##@ Help
 

@@ -1,0 +1,97 @@
+"""What the chart's objects promise to each other and to the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from punctual_operator.crd import build_crd
+from punctual_operator.rbac import RULES
+from punctual_operator.settings import DEFAULT_IMAGE, parse_settings
+
+DIGEST = f"sha256:{'a' * 64}"
+RenderObjects = Callable[..., list[dict[str, Any]]]
+
+
+def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """The objects of one kind."""
+    return [found for found in objects if found["kind"] == kind]
+
+
+def container(objects: list[dict[str, Any]]) -> dict[str, Any]:
+    """The operator's container."""
+    (deployment,) = of_kind(objects, "Deployment")
+    found: dict[str, Any] = deployment["spec"]["template"]["spec"]["containers"][0]
+    return found
+
+
+def test_crd_is_the_operators_and_is_kept(render_objects: RenderObjects) -> None:
+    (found,) = of_kind(render_objects(), "CustomResourceDefinition")
+    assert found["spec"] == build_crd()["spec"]
+    assert found["metadata"]["name"] == build_crd()["metadata"]["name"]
+    assert found["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+def test_crd_goes_with_the_release_when_it_is_not_kept(render_objects: RenderObjects) -> None:
+    (found,) = of_kind(render_objects({"crd": {"keep": False}}), "CustomResourceDefinition")
+    assert "annotations" not in found["metadata"]
+
+
+def test_cluster_wide_rights_are_those_of_the_operator(render_objects: RenderObjects) -> None:
+    objects = render_objects({"rbac": {"aggregateToUserRoles": False}})
+    (role,) = of_kind(objects, "ClusterRole")
+    assert role["rules"] == [rule.manifest() for rule in RULES]
+    assert not of_kind(objects, "Role")
+
+
+def test_namespaced_rights_are_the_same_in_each_namespace_and_nowhere_else(
+    render_objects: RenderObjects,
+) -> None:
+    values = {"namespaces": ["a", "b"], "rbac": {"aggregateToUserRoles": False}}
+    objects = render_objects(values)
+    roles = of_kind(objects, "Role")
+    assert [role["metadata"]["namespace"] for role in roles] == ["a", "b"]
+    assert all(role["rules"] == [rule.manifest() for rule in RULES] for role in roles)
+    subjects = [binding["subjects"] for binding in of_kind(objects, "RoleBinding")]
+    account = {"kind": "ServiceAccount", "name": "punctual-operator"}
+    assert subjects == [[account | {"namespace": "punctual-system"}]] * 2
+    assert not of_kind(objects, "ClusterRole")
+    assert not of_kind(objects, "ClusterRoleBinding")
+
+
+def test_operator_accepts_its_command_line(render_objects: RenderObjects) -> None:
+    arguments = container(render_objects({"namespaces": ["a", "b"]}))["args"]
+    settings = parse_settings(arguments)
+    assert settings.namespaces == ("a", "b")
+    assert settings.gateway_image == DEFAULT_IMAGE
+
+
+def test_probes_and_metrics_use_the_operators_ports(render_objects: RenderObjects) -> None:
+    found = container(render_objects())
+    ports = {port["name"]: port["containerPort"] for port in found["ports"]}
+    health = int(parse_settings([]).health.rpartition(":")[2])
+    assert ports == {"health": health, "metrics": health + 1}
+
+
+def test_long_release_names_give_valid_names(render_objects: RenderObjects) -> None:
+    objects = render_objects({"fullnameOverride": "n" * 63})
+    assert all(len(found["metadata"]["name"]) <= 63 for found in objects)
+
+
+@pytest.mark.parametrize(
+    ("image", "name"),
+    [
+        ({"repository": "r/o", "tag": "2"}, "r/o:2"),
+        ({"repository": "r/o"}, "r/o:0.1.0"),
+        (
+            {"repository": "r/o", "tag": "2", "digest": f"sha256:{'a' * 64}"},
+            f"r/o@sha256:{'a' * 64}",
+        ),
+    ],
+)
+def test_digest_wins_over_tag_and_tag_over_version(
+    image: dict[str, str], name: str, render_objects: RenderObjects
+) -> None:
+    assert container(render_objects({"operator": {"image": image}}))["image"] == name
