@@ -24,7 +24,7 @@ Query = Sequence[tuple[str, str]]
 APPLY = "application/apply-patch+yaml"
 CHUNK = 500
 """Objects of a list read at a time."""
-TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=5)
+TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=5, sock_read=10)
 ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 

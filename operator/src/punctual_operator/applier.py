@@ -18,6 +18,9 @@ from punctual_operator.store import Store
 LAST_KIND = "Deployment"
 """Applied when all else is there, so that no pod starts without what it needs."""
 
+ENDING = "because it is being terminated"
+"""How the API server refuses objects for a namespace that is being deleted."""
+
 Object = Mapping[str, Any]
 
 
@@ -27,6 +30,11 @@ class Outcome:
     def __init__(self) -> None:
         self.failures: dict[ChildKey, Failure] = {}
         self.taken: set[ChildKey] = set()
+
+    @property
+    def namespace_ends(self) -> bool:
+        """Whether nothing can be made any more because the namespace is being deleted."""
+        return any(ENDING in failure.message for failure in self.failures.values())
 
 
 class Applier:

@@ -43,6 +43,9 @@ Key = tuple[str, str]
 PENDING_SECONDS = 1.0
 """First delay until a gateway that has not taken a new policy is asked again; it doubles."""
 
+ENDING_SECONDS = 10.0
+"""How long nothing is tried in a namespace that is being deleted."""
+
 
 class Controller:
     """Keeps the children and the status of all policies as they should be."""
@@ -57,6 +60,7 @@ class Controller:
         self._applier = Applier(api, self._store)
         self._queue: WorkQueue[Key] = WorkQueue()
         self._pending: dict[Key, float] = {}
+        self._ending: dict[str, float] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._heard = time.monotonic()
 
@@ -136,6 +140,9 @@ class Controller:
     async def _process(self, key: Key) -> float | None:
         """Work on one policy; returns after how many seconds to look again."""
         given = self._store.get(POLICY, *key)
+        if self._ending.get(key[0], 0.0) > time.monotonic():
+            return ENDING_SECONDS
+        self._ending.pop(key[0], None)
         if given is None or given["metadata"].get("deletionTimestamp"):
             # its children go by their owner references
             self._pending.pop(key, None)
@@ -151,6 +158,9 @@ class Controller:
         image = self._settings.gateway_image
         observed = await self._observer.observe(policy)
         outcome = await self._apply(policy, reconcile(policy, observed, image), observed)
+        if outcome.namespace_ends:
+            self._ending[policy.namespace] = time.monotonic() + ENDING_SECONDS
+            return ENDING_SECONDS
         # asked after applying, so that a gateway that does not answer delays no change
         await self._ask(policy, observed)
         observed = dataclasses.replace(

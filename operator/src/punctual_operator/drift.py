@@ -17,6 +17,8 @@ from punctual_operator.resources.metadata import Manifest
 
 SETS = frozenset({"ownerReferences", "subjects"})
 """Lists to which others may add, in any order."""
+WHOLE = frozenset({"selector", "podSelector", "labelSelector"})
+"""Maps that are one value: a label added to a selector makes it select something else."""
 
 
 def with_digest(manifest: Manifest) -> Manifest:
@@ -29,7 +31,7 @@ def with_digest(manifest: Manifest) -> Manifest:
 
 def contains(live: Any, wanted: Any, field: str = "") -> bool:
     """Whether everything that is wanted is there."""
-    if isinstance(wanted, Mapping):
+    if isinstance(wanted, Mapping) and field not in WHOLE:
         return isinstance(live, Mapping) and all(
             name in live and contains(live[name], value, name) for name, value in wanted.items()
         )

@@ -43,7 +43,9 @@ class Operator:
         kopf.on.startup(registry=registry)(self.start)
         kopf.on.cleanup(registry=registry)(self.stop)
         kopf.on.login(registry=registry)(login)
-        kopf.on.probe(id="silent_seconds", registry=registry)(self.probe)
+        # a failed probe is an answer, to be given at once and not after retries
+        permanent = kopf.ErrorsMode.PERMANENT
+        kopf.on.probe(id="silent_seconds", errors=permanent, registry=registry)(self.probe)
         for kind in WATCHED:
             kopf.on.event(kind.group, kind.version, kind.plural, registry=registry)(
                 self._watcher(kind)
@@ -118,14 +120,14 @@ async def start_controller(controller: Controller) -> None:
             await controller.start()
         except ApiError as error:
             if time.monotonic() > end:
-                raise kopf.PermanentError(_start_failure(error)) from error
-            log.warning("%s", _start_failure(error))
+                raise kopf.PermanentError(start_failure(error)) from error
+            log.warning("%s", start_failure(error))
             await asyncio.sleep(2)
         else:
             return
 
 
-def _start_failure(error: ApiError) -> str:
+def start_failure(error: ApiError) -> str:
     if error.status == 404:
         return "the custom resource definition must be installed: apply manifests/crd.yaml"
     if error.status == 403:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from punctual_operator.drift import contains, with_digest
@@ -25,6 +25,7 @@ def test_anything_contains_itself(value: Any) -> None:
     assert contains(value, value)
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.dictionaries(st.text(max_size=3), values), st.dictionaries(st.text(max_size=3), values))
 def test_additions_of_others_do_not_matter(wanted: dict[str, Any], added: dict[str, Any]) -> None:
     assert contains(added | wanted, wanted)
@@ -60,3 +61,9 @@ def test_digest_depends_on_the_content_alone() -> None:
     ]
     assert digests[0] == digests[1] != digests[2]
     assert "annotations" not in one["metadata"]
+
+
+def test_selector_is_compared_as_a_whole() -> None:
+    wanted = {"spec": {"selector": {"app": "gpt2"}}}
+    assert contains({"spec": {"selector": {"app": "gpt2"}}}, wanted)
+    assert not contains({"spec": {"selector": {"app": "gpt2", "tier": "x"}}}, wanted)
