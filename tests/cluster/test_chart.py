@@ -1,0 +1,176 @@
+"""Everything that the chart can render, against a real API server's schemas and admission."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from charts.tools.generate import CHART, ROOT
+from charts.tools.helm import HelmError, helm, helm_program
+from testcluster.cluster import Cluster
+from testcluster.kubectl import Kubectl
+from testcluster.waiting import wait_until
+
+EVERYTHING = ROOT / "tests" / "unit" / "chart" / "everything.yaml"
+MONITORS = ("ServiceMonitor", "PodMonitor")
+TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+SELECTOR = {"type": "object", "properties": {"matchLabels": TEXTS}}
+TEXT_LIST = {"type": "array", "items": {"type": "string"}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _need_helm() -> None:
+    try:
+        helm_program()
+    except HelmError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+def render(namespace: str, *options: str) -> list[dict[str, Any]]:
+    """The chart's objects for this namespace."""
+    text = helm("template", "punctual", str(CHART), "--namespace", namespace, *options)
+    return [found for found in yaml.safe_load_all(text) if found]
+
+
+def monitor_crd(kind: str) -> dict[str, Any]:
+    """The part of prometheus-operator's CRD of this kind that the chart uses, closed."""
+    endpoint = {"type": "object", "properties": {}}
+    for name in ("port", "path", "interval"):
+        endpoint["properties"] |= {name: {"type": "string"}}  # type: ignore[operator]
+    endpoints = {"type": "array", "items": endpoint}
+    namespaces = {"any": {"type": "boolean"}, "matchNames": TEXT_LIST}
+    spec = {
+        "selector": SELECTOR,
+        "namespaceSelector": {"type": "object", "properties": namespaces},
+        "podTargetLabels": TEXT_LIST,
+        "endpoints" if kind == "ServiceMonitor" else "podMetricsEndpoints": endpoints,
+    }
+    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": spec}}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    plural = f"{kind.lower()}s"
+    names = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
+    group = "monitoring.coreos.com"
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+
+
+@pytest.fixture
+def monitors(kubectl: Kubectl) -> Any:
+    """The kinds of prometheus-operator, where the cluster has none of its own."""
+    known = kubectl("get", "customresourcedefinitions", "-o", "name")
+    added = [crd for crd in map(monitor_crd, MONITORS) if crd["metadata"]["name"] not in known]
+    if added:
+        kubectl.apply(added)
+    for crd in added:
+        kubectl("wait", "--for=condition=Established", f"crd/{crd['metadata']['name']}")
+    yield
+    for crd in added:
+        kubectl("delete", "crd", crd["metadata"]["name"])
+
+
+def check(kubectl: Kubectl, objects: list[dict[str, Any]]) -> None:
+    """Let the server check each object against its schema; unknown fields are errors."""
+    for found in objects:
+        kubectl.apply(found, "--dry-run=server", "--validate=strict", "--force-conflicts")
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--values", str(EVERYTHING))], ids=["defaults", "everything"]
+)
+def test_every_object_is_valid(
+    options: tuple[str, ...], kubectl: Kubectl, namespace: str, monitors: None
+) -> None:
+    check(kubectl, render(namespace, *options))
+
+
+def test_namespaced_installation_is_valid(kubectl: Kubectl, namespace: str, monitors: None) -> None:
+    options = ("--set", f"namespaces={{{namespace}}}", "--set", "gateway.podMonitor.enabled=true")
+    check(kubectl, render(namespace, *options))
+
+
+def test_install_manifest_is_valid(kubectl: Kubectl, namespace: str) -> None:
+    text = (ROOT / "manifests" / "install.yaml").read_text()
+    own = text.replace("punctual-system", namespace)
+    check(kubectl, [found for found in yaml.safe_load_all(own) if found])
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--values", str(EVERYTHING))], ids=["defaults", "everything"]
+)
+def test_operators_pod_may_run_where_restricted_is_enforced(
+    options: tuple[str, ...], cluster: Cluster
+) -> None:
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    namespace = cluster.create_namespace("restricted", labels)
+    try:
+        (found,) = [one for one in render(namespace, *options) if one["kind"] == "Deployment"]
+        template = found["spec"]["template"]
+        # what else a pod needs is not part of this question
+        for field in ("serviceAccountName", "priorityClassName"):
+            template["spec"].pop(field, None)
+        pod = {"apiVersion": "v1", "kind": "Pod"} | template
+        pod["metadata"] = {"name": "operator"}
+        cluster.kubectl(namespace).apply(pod, "--dry-run=server")
+    finally:
+        cluster.delete_namespace(namespace)
+
+
+def test_rights_of_the_operator_suffice_to_create_its_role(
+    kubectl: Kubectl, namespace: str
+) -> None:
+    """The Role of the namespaced installation holds in its namespace and in no other."""
+    for found in render(namespace, "--set", f"namespaces={{{namespace}}}"):
+        if found["kind"] in {"ServiceAccount", "Role", "RoleBinding"}:
+            kubectl.apply(found)
+    account = f"--as=system:serviceaccount:{namespace}:punctual-operator"
+
+    def may(*what: str) -> bool:
+        try:
+            return kubectl("auth", "can-i", *what, account).strip() == "yes"
+        except Exception as error:  # noqa: BLE001  # `no` is an exit status
+            return "yes" in str(error)
+
+    wait_until(lambda: may("patch", "deployments"), "the Role is in force")
+    assert not may("patch", "deployments", "--namespace=default")
+    assert not may("get", "secrets")
+
+
+def test_helm_installs_upgrades_and_keeps_policies(cluster: Cluster, tmp_path: Path) -> None:
+    """The release's life without nodes: policies survive an upgrade and the uninstallation."""
+    namespace = cluster.create_namespace("helm")
+    release = f"punctual-{namespace[-6:]}"
+    kubectl = cluster.kubectl(namespace)
+    common = ("--namespace", namespace)
+    policy = {
+        "apiVersion": "punctual.dev/v1alpha1",
+        "kind": "AdmissionPolicy",
+        "metadata": {"name": "kept", "namespace": namespace},
+        "spec": {"model": "gpt2", "backend": {"service": "gpt2"}},
+    }
+    crd = "customresourcedefinition.apiextensions.k8s.io/admissionpolicies.punctual.dev"
+    had_crd = crd in kubectl("get", "crd", "-o", "name")
+    try:
+        own = ("--take-ownership",)  # of the CRD of another test
+        helm("install", release, str(CHART), *common, *own, kubeconfig=cluster.kubeconfig)
+        kubectl("wait", "--for=condition=Established", crd)
+        wait_until(lambda: kubectl.apply(policy), "the server takes policies")
+        before = kubectl.json("get", "admissionpolicy", "kept")["metadata"]["uid"]
+        settings = ("--set", "operator.logLevel=DEBUG")
+        helm("upgrade", release, str(CHART), *common, *settings, kubeconfig=cluster.kubeconfig)
+        helm("uninstall", release, *common, kubeconfig=cluster.kubeconfig)
+        assert kubectl.json("get", "admissionpolicy", "kept")["metadata"]["uid"] == before
+        left = kubectl("get", "all,role,rolebinding,pdb,networkpolicy", "-o", "name").split()
+        assert left == []
+        cluster_wide = kubectl("get", "clusterrole,clusterrolebinding", "-o", "name")
+        assert release not in cluster_wide
+    finally:
+        if not had_crd:
+            kubectl("delete", crd, "--ignore-not-found")
+        cluster.delete_namespace(namespace)
