@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 LONG_SECONDS = 60
 SHORT_SECONDS = 10
@@ -199,10 +200,7 @@ def _quantile(seconds: list[_Second], started: int) -> float:
     for second in seconds:
         for bucket, count in second.waits.items():
             counts[bucket] = counts.get(bucket, 0) + count
-    left = QUANTILE * started
-    bucket = 0
-    for bucket in sorted(counts):  # noqa: B007  # the last one is the answer
-        left -= counts[bucket]
-        if left <= 0:
-            break
+    order = sorted(counts)
+    reached = accumulate(counts[bucket] for bucket in order)
+    bucket = next(b for b, count in zip(order, reached, strict=True) if count >= QUANTILE * started)
     return FINEST_WAIT * float(WAIT_GROWTH**bucket) if bucket else 0.0

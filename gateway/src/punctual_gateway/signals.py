@@ -201,5 +201,7 @@ def gauges(signals: Signals) -> Iterable[Metric]:
     for name, (metric, help_text) in GAUGES.items():
         if name in known:
             yield gauge(metric, help_text, {(): float(known[name])})
-    windows = {(label,): float(known[name]) for name, label in WINDOWS.items()}
+    windows: dict[tuple[str, ...], float] = {
+        (label,): float(known[name]) for name, label in WINDOWS.items()
+    }
     yield gauge("punctual_offered_load_window", "Arrived work by window.", windows, ("window",))
