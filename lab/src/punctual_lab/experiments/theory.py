@@ -7,7 +7,6 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from punctual_admission.margin import Margin
 from punctual_admission.outcomes import Outcome
 from punctual_admission.policy import Policy, policy_from_spec
 from punctual_admission.service_time import ServiceModel
@@ -22,6 +21,7 @@ from punctual_lab.experiments.frame import (
 from punctual_lab.experiments.reference import INTERCEPT_SECONDS, TOKEN_SECONDS
 from punctual_lab.experiments.tally import mean_and_error
 from punctual_lab.report.document import Block, Command, TableBlock, Text
+from punctual_lab.simulate.margins import NoMargin
 from punctual_lab.simulate.world import Arrival, PodSpec, Record, World
 from punctual_lab.traces import REFERENCE_MIX
 
@@ -33,6 +33,7 @@ TITLE = "The simulator against queueing theory"
 HELP = "compare the simulator with M/M/1, M/M/1/K, Erlang C and Pollaczek-Khinchine"
 STEP_SECONDS = 1e-4
 """Token time of the exponential services: rounding to whole tokens changes E[S^2] by 1e-6."""
+ARRIVALS, QUICK_ARRIVALS = 20_000, 4_000
 PATIENCE_SECONDS = 1e6
 LIMIT = 4.0
 """Standard errors by which a mean may differ: about 1 false alarm in 16,000 comparisons."""
@@ -112,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
 
 def measure(options: Options) -> Summary:
     """Means over independent replications, with their standard errors, beside the closed forms."""
-    count = 4_000 if options.quick else 20_000
+    count = QUICK_ARRIVALS if options.quick else ARRIVALS
     seeds = options.seeds(20, 10)
     tasks = [
         {"case": case, "seed": seed, "count": count} for case in range(len(CASES)) for seed in seeds
@@ -167,19 +168,7 @@ def simulate_case(case: Case, seed: int, count: int) -> list[Record]:
         at += rng.expovariate(case.rate)
         arrivals.append(Arrival(at, 0, _length(case, rng), PATIENCE_SECONDS))
     pods = [PodSpec(_model(case))] * case.pods
-    return World(_policy(case), pods, sojourns=Exact(), services=Exact()).run(arrivals)
-
-
-class Exact(Margin):
-    """No margin: the model is the truth here."""
-
-    def __init__(self) -> None:
-        """A factor of 1."""
-        super().__init__(0.99)
-        self._factor = 1.0
-
-    def observe(self, actual_seconds: float, predicted_seconds: float) -> None:
-        """Learn nothing."""
+    return World(_policy(case), pods, sojourns=NoMargin(), services=NoMargin()).run(arrivals)
 
 
 def _length(case: Case, rng: random.Random) -> int:

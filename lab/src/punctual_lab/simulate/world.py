@@ -216,11 +216,11 @@ class World:
 
     def _cut_off(self, ticket: Ticket) -> None:
         """The deadline of a running request has passed (`overdue: Cancel`)."""
+        self._sync()
         objective = self.ledger.policy.objective
         kept = objective is Objective.FIRST_TOKEN and ticket.first_token is not None
         if ticket.state is not State.RUNNING or kept:
             return
-        self._sync()
         self.engines[ticket.pod or ""].cancel(ticket, self.now)
         self.ledger.end(ticket, Outcome.LATE, self.now, Reason.DEADLINE_EXCEEDED)
         self._on_ended(ticket)

@@ -1,0 +1,199 @@
+"""`punctual-lab estimation`: what a wrong estimate costs, in length and in speed."""
+
+from __future__ import annotations
+
+import random
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from punctual_admission.outcomes import Outcome
+from punctual_lab.experiments import reference
+from punctual_lab.experiments.frame import (
+    Options,
+    Summary,
+    add_common_arguments,
+    options_of,
+    run_experiment,
+)
+from punctual_lab.experiments.tally import mean_and_error, share_good, tally
+from punctual_lab.report.document import Block, Command, TableBlock, Text
+from punctual_lab.simulate.margins import NoMargin
+from punctual_lab.simulate.world import Arrival, PodSpec, World
+
+if TYPE_CHECKING:
+    import argparse
+
+NAME = "estimation"
+TITLE = "What an estimate costs: lengths and speed"
+HELP = "true, maximum and learned lengths; fixed and tracked speed under a slowdown"
+LOADS = (0.8, 1.0, 2.0)
+SECONDS = 600.0
+SHORTEST_SHARE = 0.0
+"""Callers stop anywhere between this share of the maximum and all of it, uniformly."""
+LENGTHS: dict[str, dict[str, Any]] = {"true": {}, "maximum": {}}
+"""The estimate section of the policy for each kind of knowledge."""
+SPEEDS = ("Fixed, no margin", "Fixed", "Tracking")
+SLOWDOWN = 2.2
+SLOWDOWN_LOADS = (0.7, 1.0, 2.0)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_common_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run both parts."""
+    run_experiment(sys.modules[__name__], options_of(args))
+    return 0
+
+
+def measure(options: Options) -> Summary:
+    """Goodput per kind of knowledge and load; late answers per speed rule."""
+    seconds = SECONDS / 4 if options.quick else SECONDS
+    seeds = options.seeds(10, 3)
+    lengths = [
+        {"knowledge": knowledge, "load": load, "seed": seed, "seconds": seconds}
+        for load in LOADS
+        for knowledge in LENGTHS
+        for seed in seeds
+    ]
+    speeds = [
+        {"speed": speed, "load": load, "seed": seed, "seconds": seconds}
+        for load in SLOWDOWN_LOADS
+        for speed in SPEEDS
+        for seed in seeds
+    ]
+    known = options.run(f"{NAME}/lengths", play_lengths, lengths)
+    slowed = options.run(f"{NAME}/speeds", play_slowdown, speeds)
+    return {
+        "lengths": _length_cells(lengths, known),
+        "speeds": _speed_cells(speeds, slowed),
+    }
+
+
+def stopping_early(arrivals: list[Arrival], seed: int) -> list[Arrival]:
+    """The same requests, each ending somewhere before its maximum."""
+    rng = random.Random(seed + 1_000_003)
+    return [
+        replace(a, output_tokens=max(1, round(a.max_tokens * rng.uniform(SHORTEST_SHARE, 1))))
+        for a in arrivals
+    ]
+
+
+def play_lengths(knowledge: str, load: float, seed: int, seconds: float) -> Summary:
+    """One kind of knowledge; load is in work really asked for."""
+    full = load / ((1 + SHORTEST_SHARE) / 2)
+    arrivals = stopping_early(reference.reference_arrivals(full, seconds, seed), seed)
+    if knowledge == "true":
+        arrivals = [replace(a, max_tokens=a.actual_tokens) for a in arrivals]
+    policy = reference.reference_policy(
+        reference.MODES["Predictive"], estimate=dict(LENGTHS[knowledge])
+    )
+    counts = tally(World(policy, [PodSpec(reference.reference_model())]).run(arrivals))
+    del counts["by_tokens"]
+    return counts
+
+
+def play_slowdown(speed: str, load: float, seed: int, seconds: float) -> Summary:
+    """The machine becomes `SLOWDOWN` times slower half way through."""
+    arrivals = reference.reference_arrivals(load, seconds, seed)
+    rule, _, bare = speed.partition(", ")
+    policy = reference.reference_policy(reference.MODES["Predictive"], estimate={"speed": rule})
+    world = World(
+        policy,
+        [PodSpec(reference.reference_model())],
+        sojourns=NoMargin() if bare else None,
+        services=NoMargin() if bare else None,
+    )
+    world.slow_down(seconds / 2, SLOWDOWN)
+    after = [r for r in world.run(arrivals) if r.arrival.at >= seconds / 2]
+    done = [r for r in after if r.outcome in (Outcome.GOOD, Outcome.LATE)]
+    late = [number for number, r in enumerate(done) if r.outcome is Outcome.LATE]
+    return {
+        "completed": len(done),
+        "late": len(late),
+        "last_late": late[-1] + 1 if late else 0,
+        "expired": sum(r.outcome is Outcome.EXPIRED for r in after),
+        "good": sum(r.outcome is Outcome.GOOD for r in after),
+        "offered": len(after),
+    }
+
+
+def _length_cells(tasks: list[dict[str, Any]], results: list[Summary]) -> dict[str, Any]:
+    cells: dict[str, Any] = {}
+    for load in LOADS:
+        shares = {}
+        for knowledge in LENGTHS:
+            ours = [
+                r for t, r in zip(tasks, results, strict=True)
+                if t["load"] == load and t["knowledge"] == knowledge
+            ]  # fmt: skip
+            mean, error = mean_and_error([share_good(one) for one in ours])
+            total = sum(one["total"] for one in ours)
+            shares[knowledge] = {
+                "share": mean,
+                "standard_error": error,
+                "late": sum(one["late"] for one in ours) / total,
+                "expired": sum(one["expired"] for one in ours) / total,
+                "good_tokens": sum(one["good_tokens"] for one in ours),
+            }
+        for one in shares.values():
+            one["lost"] = 1 - one["share"] / shares["true"]["share"]
+        cells[f"{load:g}"] = shares
+    return cells
+
+
+def _speed_cells(tasks: list[dict[str, Any]], results: list[Summary]) -> dict[str, Any]:
+    cells: dict[str, Any] = {}
+    for task, result in zip(tasks, results, strict=True):
+        cell = cells.setdefault(f"{task['load']:g}", {}).setdefault(task["speed"], {})
+        for name, value in result.items():
+            keep = max(cell.get(name, 0), value) if name == "last_late" else None
+            cell[name] = cell.get(name, 0) + value if keep is None else keep
+    return cells
+
+
+def describe(summary: Summary) -> list[Block]:
+    """Two tables."""
+    lengths = []
+    for load, cell in summary["lengths"].items():
+        for knowledge, one in cell.items():
+            lengths.append(
+                (f"{load}, {knowledge}", f"{one['share']:.1%} ± {1.96 * one['standard_error']:.1%}",
+                 f"{one['lost']:.1%}", f"{one['late']:.2%}", f"{one['expired']:.2%}")
+            )  # fmt: skip
+    speeds = []
+    for load, cell in summary["speeds"].items():
+        for speed, one in cell.items():
+            speeds.append(
+                (f"{load}, {speed}", f"{one['good'] / one['offered']:.1%}",
+                 f"{one['late'] / max(1, one['completed']):.1%}", str(one["last_late"]),
+                 f"{one['expired'] / one['offered']:.1%}")
+            )  # fmt: skip
+    return [
+        Text(
+            f"Lengths: callers stop after {SHORTEST_SHARE:.0%} to 100 % of their maximum. Load "
+            "counts the work really done. `true` knows each length, `maximum` counts the most it "
+            "can be."
+        ),
+        TableBlock(
+            ("load, knowledge", "in time", "lost against true", "late", "expired"),
+            tuple(lengths),
+            "What the gateway knows of lengths, mode Predictive",
+        ),
+        Text(
+            f"Speed: half way through, every time becomes {SLOWDOWN} times as long. Counted are "
+            "requests that arrive after it. `Fixed` goes on predicting the old speed, and has only "
+            "the safety margin to learn with, or not even that; `Tracking` follows what completed "
+            "requests took."
+        ),
+        TableBlock(
+            ("load before, speed", "in time", "late of completed", "last late one is number",
+             "expired"),
+            tuple(speeds),
+            "After a slowdown",
+        ),
+        Command("punctual-lab estimation"),
+    ]  # fmt: skip

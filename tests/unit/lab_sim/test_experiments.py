@@ -1,0 +1,212 @@
+"""Each experiment at a small size, through the command line."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from punctual_admission.outcomes import Outcome
+from punctual_lab.cli import main
+from punctual_lab.experiments import (
+    bound,
+    burst,
+    estimation,
+    fairness,
+    reference,
+    retries,
+    sweep,
+    theory,
+    trace,
+)
+from punctual_lab.load.rows import RequestRow, write_rows
+from punctual_lab.policies import PREDICTIVE, UNLIMITED, build_policy
+from punctual_lab.simulate.world import Arrival, PodSpec, World
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+
+def call(tmp_path: Path, name: str, *words: str) -> dict[str, Any]:
+    """Run a command; its summary."""
+    assert main([name, *words, "--quick", "--jobs", "1", "--reports", str(tmp_path)]) == 0
+    page = (tmp_path / name / "report.html").read_text(encoding="utf-8")
+    assert "<table" in page
+    summary: dict[str, Any] = json.loads((tmp_path / name / "summary.json").read_text("utf-8"))
+    return summary
+
+
+def shrink(monkeypatch: pytest.MonkeyPatch, module: ModuleType, **constants: object) -> None:
+    """Make an experiment a matter of a second."""
+    for name, value in constants.items():
+        monkeypatch.setattr(module, name, value)
+
+
+def test_theory_agrees_with_closed_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 0 means that every mean lies within its standard errors."""
+    shrink(monkeypatch, theory, CASES=theory.CASES[:1] + theory.CASES[4:5], QUICK_ARRIVALS=600)
+    summary = call(tmp_path, "theory")
+    assert {row["queue"] for row in summary["rows"]} == {"M/M/1", "M/M/1/5"}
+
+
+def test_a_deviation_from_theory_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 1 where the simulator and the formula disagree."""
+    shrink(monkeypatch, theory, CASES=theory.CASES[:1], LIMIT=0.0, QUICK_ARRIVALS=200)
+    assert main(["theory", "--quick", "--jobs", "1", "--reports", str(tmp_path)]) == 1
+
+
+def test_sweep_orders_the_modes_as_the_reference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At load 2: Unlimited < Bounded < Deadline < Predictive < displacement <= bound."""
+    shrink(monkeypatch, sweep, QUICK_LOADS=(1.0, 2.0), SECONDS=120.0)
+    cell = call(tmp_path, "sweep")["cells"]["fast"]["2"]
+    shares = [one["share"] for one in cell["modes"].values()]
+    assert shares == sorted(shares)
+    assert shares[-1] <= cell["bound"]["share"]
+    assert cell["modes"]["Predictive"]["late"] == 0
+
+
+def test_bound_agrees_with_brute_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 0, and nobody above it."""
+    shrink(monkeypatch, bound, QUICK_LOADS=(2.0,), SECONDS=120.0, WINDOWS=5)
+    summary = call(tmp_path, "bound")
+    assert all(mean <= 1.0 for mean, _ in summary["cells"]["2"].values())
+
+
+def test_a_burst_admits_by_time_and_not_by_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bounded lets nine in whatever they are, and Predictive breaks no promise."""
+    shrink(monkeypatch, burst, QUICK_SIZES=(4, 30), PERIODS=3)
+    summary = call(tmp_path, "burst")
+    bounded = summary["at_once"]["Bounded"]
+    assert bounded["total"] - bounded["refused"] == 9 * summary["bursts"]
+    assert summary["first_failures"]["Predictive"]["broken"] is None
+
+
+def test_fairness_shows_who_pays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under Predictive the short are answered and the long are not."""
+    shrink(monkeypatch, fairness, QUICK_LOADS=(2.0,), SECONDS=240.0)
+    one = call(tmp_path, "fairness")["cells"]["2"]["Predictive"]["by_tokens"]
+    assert one["4"]["good"] / one["4"]["offered"] > 0.9
+    assert one["64"]["good"] / one["64"]["offered"] < 0.4
+
+
+def test_retries_count_requests_and_attempts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients that ignore the advice call more often than those that give up."""
+    shrink(monkeypatch, retries, QUICK_LOADS=(2.0,), SECONDS=120.0, MODES=("Bounded",))
+    cells = call(tmp_path, "retries")["cells"]
+    calls = {key.split("/")[2]: cell["attempts"] / cell["requests"] for key, cell in cells.items()}
+    assert calls["none"] == 1.0
+    assert calls["ignore"] > calls["budget"] > 1.0
+    assert calls["budget"] < 1.2
+    for cell in cells.values():
+        ended = cell["good"] + cell["late"] + cell["given_up"] + cell["expired"]
+        assert ended == cell["requests"]
+
+
+def test_tracking_keeps_promises_through_a_slowdown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fixed estimate does not."""
+    shrink(monkeypatch, estimation, SECONDS=400.0, SLOWDOWN_LOADS=(1.0,), LOADS=(2.0,))
+    summary = call(tmp_path, "estimation")
+    slowed = summary["speeds"]["1"]
+    assert slowed["Fixed, no margin"]["late"] > 20 * slowed["Tracking"]["late"]
+    assert summary["lengths"]["2"]["maximum"]["lost"] > 0
+
+
+def write_trace(path: Path, count: int = 300) -> Path:
+    """A recorded workload."""
+    lines = ["TIMESTAMP,ContextTokens,GeneratedTokens"]
+    lines += [
+        f"2023-11-16 18:{15 + i // 60:02d}:{i % 60:02d}.5,{i % 700},{1 + (i * 37) % 400}"
+        for i in range(count)
+    ]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_recorded_workload_is_played_at_its_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Knowing the lengths answers more than assuming the maximum."""
+    shrink(monkeypatch, trace, POOLS={"1 slot": (1, 0.0)}, LOADS=(2.0,))
+    summary = call(tmp_path, "trace", str(write_trace(tmp_path / "t.csv")))
+    cell = summary["cells"]["1 slot, load 2"]
+    assert cell["maximum"]["good"] < cell["true lengths"]["good"] <= cell["true lengths"]["bound"]
+
+
+def rows_of(world: World, arrivals: list[Arrival]) -> list[RequestRow]:
+    """What a load generator would have written of a simulated run."""
+    rows = []
+    for index, record in enumerate(world.run(arrivals)):
+        started, ended = record.started, record.ended or 0.0
+        rows.append(
+            RequestRow(
+                index=index,
+                planned_at=record.arrival.at,
+                sent_at=record.arrival.at,
+                deadline_ms=2000,
+                prompt_tokens=0,
+                tokens_wanted=record.arrival.max_tokens,
+                tokens_received=0,
+                outcome=record.outcome or Outcome.FAILED,
+                status=200,
+                latency_ms=(ended - record.arrival.at) * 1e3,
+                total_ms=(ended - record.arrival.at) * 1e3,
+                service_ms=None if started is None else (ended - started) * 1e3,
+            )
+        )
+    return rows
+
+
+def write_run(folder: Path) -> None:
+    """A compare folder with two runs."""
+    arrivals = reference.reference_arrivals(2.0, 60.0, 3)
+    for mode in (PREDICTIVE, UNLIMITED):
+        policy = build_policy(mode)
+        (folder / "policies").mkdir(parents=True, exist_ok=True)
+        (folder / "policies" / f"{mode.slug}.yaml").write_text(yaml.safe_dump(policy), "utf-8")
+        pods = [reference.reference_model()]
+        world = World(reference.reference_policy(mode), [PodSpec(model) for model in pods])
+        write_rows(folder / "rows" / f"{mode.slug}.jsonl", rows_of(world, arrivals))
+
+
+def test_a_replayed_run_ends_as_it_did(tmp_path: Path) -> None:
+    """Rows of a run, decided again: nothing differs."""
+    write_run(tmp_path / "live")
+    summary = call(tmp_path, "replay", str(tmp_path / "live"), "--limit", "0.01")
+    assert [one["different"] for one in summary["runs"].values()] == [0, 0]
+
+
+def test_replay_answers_what_if(tmp_path: Path) -> None:
+    """With another pod more are answered, and `--limit` turns the difference into exit code 1."""
+    write_run(tmp_path / "live")
+    one = call(tmp_path, "replay", str(tmp_path / "live"), "--pods", "2")["runs"]["predictive"]
+    assert one["simulated"]["good"] > one["live"]["good"]
+    words = ["replay", str(tmp_path / "live"), "--mode", "Bounded", "--limit", "0.01"]
+    assert main([*words, "--reports", str(tmp_path)]) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["replay", "NOWHERE"], "holds no runs"),
+        (["replay", "NOWHERE", "--pods", "0"], "--pods must be at least 1"),
+        (["sweep", "--jobs", "0"], "--jobs must be at least 1"),
+    ],
+)
+def test_wrong_use_is_explained(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2 and a sentence."""
+    placed = [str(tmp_path) if word == "NOWHERE" else word for word in words]
+    assert main([*placed, "--reports", str(tmp_path)]) == 2
+    assert message in capsys.readouterr().err
