@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     summary = run_bench(plan, args.out, console)
     write_summary(args.out / "summary.json", summary)
     print_bench(summary, console)
-    command = "make bench QUICK=1" if args.quick else "make bench"
+    command = "make bench ARGS=--quick" if args.quick else "make bench"
     report = write_report(args.out / "report.html", build_bench_report(summary, command))
     console.print(f"report:  {report}")
     console.print(f"numbers: {args.out / 'summary.json'}")
