@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 from aiohttp import web
@@ -56,6 +56,12 @@ async def answer_well(pod: FakePod, http: web.Request, body: dict[str, Any]) -> 
     return answer
 
 
+def abort(http: web.Request) -> None:
+    """Drop the connection."""
+    assert http.transport is not None
+    cast("asyncio.WriteTransport", http.transport).abort()
+
+
 async def hang(pod: FakePod, http: web.Request, body: dict[str, Any]) -> web.StreamResponse:
     """Never answer."""
     await asyncio.Event().wait()
@@ -64,8 +70,7 @@ async def hang(pod: FakePod, http: web.Request, body: dict[str, Any]) -> web.Str
 
 async def reset(pod: FakePod, http: web.Request, body: dict[str, Any]) -> web.StreamResponse:
     """Drop the connection before the first byte."""
-    assert isinstance(http.transport, asyncio.WriteTransport)
-    http.transport.abort()
+    abort(http)
     raise asyncio.CancelledError
 
 
@@ -74,8 +79,7 @@ async def break_off(pod: FakePod, http: web.Request, body: dict[str, Any]) -> we
     answer = await begin(http)
     await answer.write(token_event("one ") + token_event("two "))
     await pod.released.wait()
-    assert isinstance(http.transport, asyncio.WriteTransport)
-    http.transport.abort()
+    abort(http)
     raise asyncio.CancelledError
 
 

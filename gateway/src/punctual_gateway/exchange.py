@@ -203,17 +203,15 @@ class Exchange:
             return whole(
                 errors.dropped(ticket, self._scheduler.now), self._fields(call, ticket, True)
             )
-        upstream = Upstream(self._gateway.session)
+        upstream = Upstream(self._gateway.connections, monitor.address)
         own, pod_id = self._gateway.own_work, ticket.pod or ""
         own.sent(self._name)
         self._gateway.retry_budget.dispatched()
         grace = GRACE if monitor.speaks_capacity else 0.0
         try:
             async with asyncio.timeout(left + grace if cuts else None) as cut:
-                url = f"{monitor.url}{self._route.value}"
-                await upstream.open(
-                    url, call.upstream_body(), self._headers(left if cuts else None)
-                )
+                headers = self._headers(left if cuts else None)
+                await upstream.open(self._route.value, call.upstream_body(), headers)
                 return await self._stream(ticket, upstream, relay, cut)
         except TimeoutError:
             self._scheduler.end(ticket, Outcome.LATE)
@@ -233,7 +231,6 @@ class Exchange:
     def _headers(self, left: float | None) -> dict[str, str]:
         sent = self._http.headers
         headers = {name: sent[name] for name in PASSED_HEADERS if name in sent}
-        headers["Content-Type"] = "application/json"
         headers["X-Request-Id"] = self._name
         if left is not None and self._policy.objective is Objective.COMPLETION:
             headers["X-Punctual-Remaining-Ms"] = str(max(int(left * 1000), 0))

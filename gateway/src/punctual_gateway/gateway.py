@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING
 
 from punctual_admission.outcomes import Outcome, Reason
 from punctual_admission.ticket import Refusal, Request, Ticket
+from punctual_gateway.connections import Connections
 from punctual_gateway.discovery import DnsDiscovery, StaticDiscovery
 from punctual_gateway.metrics import Metrics
 from punctual_gateway.own_work import OwnWork
-from punctual_gateway.pods import Pods
+from punctual_gateway.pods import Pods, build_session
 from punctual_gateway.policy_file import LoadedPolicy, PolicyFile
 from punctual_gateway.retry_budget import RetryBudget
 from punctual_gateway.scheduler import Scheduler
 from punctual_gateway.signals import Signals
 from punctual_gateway.tokens import load_counter
-from punctual_gateway.upstream import Fault, build_session
+from punctual_gateway.upstream import Fault
 
 if TYPE_CHECKING:
     from multidict import CIMultiDictProxy
@@ -54,6 +55,7 @@ class Gateway:
         self._numbers = itertools.count(1)
         self._tasks: list[asyncio.Task[None]] = []
         self.session = build_session()
+        self.connections = Connections()
         self.pods = Pods(self.scheduler, self.session, settings, self.own_work)
 
     @property
@@ -89,6 +91,7 @@ class Gateway:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.pods.close()
         self.scheduler.close()
+        self.connections.close()
         await self.session.close()
 
     def next_name(self) -> str:

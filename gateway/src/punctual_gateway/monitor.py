@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import aiohttp
 import orjson
@@ -25,6 +24,7 @@ from punctual_gateway.capacity import (
     read_load,
     read_models,
 )
+from punctual_gateway.connections import Address
 
 if TYPE_CHECKING:
     from punctual_admission.pool import Pod
@@ -55,6 +55,7 @@ class Monitor:
         own: OwnWork,
     ) -> None:
         self.url = url
+        self.address = Address.parse(url)
         self.pod_id: str | None = None
         self.report: Report | None = None
         self.asked = False
@@ -181,7 +182,7 @@ class Monitor:
         self._scheduler.pump()
 
     def _name(self, report: Report) -> str:
-        address = urlsplit(self.url).netloc
+        address = self.address.authority
         return f"{address}/{report.instance}" if report.instance else address
 
     def _observe_foreign(self, report: Report, pod_id: str) -> None:

@@ -6,12 +6,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+import aiohttp
+
 from punctual_gateway.monitor import Monitor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    import aiohttp
 
     from punctual_gateway.discovery import Discovery
     from punctual_gateway.own_work import OwnWork
@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from punctual_gateway.settings import Settings
 
 log = logging.getLogger(__name__)
+
+
+def build_session() -> aiohttp.ClientSession:
+    """The client that asks pods for their state; generation has connections of its own."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0),
+        timeout=aiohttp.ClientTimeout(total=None),
+        cookie_jar=aiohttp.DummyCookieJar(),
+    )
 
 
 class Pods:

@@ -1,8 +1,6 @@
-"""One pod's HTTP side: sends one call, gives the events of its answer.
+"""One call to one pod: what goes out, what comes back, and how pods fail.
 
-The connection pool has no limit (a limit would be a second, hidden queue) and no time-outs of its
-own (the deadline is ours, to the millisecond). Idle connections are dropped after `KEEP_ALIVE`
-seconds, sooner than common servers close them, and a call is never sent twice here.
+A call is never sent twice here: one dispatch is at most one execution.
 """
 
 from __future__ import annotations
@@ -11,13 +9,12 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-import aiohttp
 import orjson
 
+from punctual_gateway.connections import Address, Connections
 from punctual_gateway.sse import Event, EventReader, StreamError
+from punctual_gateway.wire import PodConnection, WireError
 
-KEEP_ALIVE = 4.0
-CONNECT_TIMEOUT = 2.0
 LONGEST_ERROR = 65_536
 """Bytes that are read of an error's body."""
 PASSED_HEADERS = ("Authorization", "traceparent", "tracestate", "baggage")
@@ -64,57 +61,42 @@ class Rejection(Exception):  # noqa: N818  # the client's error, not the pod's
         self.code = code
 
 
-def build_session() -> aiohttp.ClientSession:
-    """The client session that every pod shares."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(
-            limit=0, limit_per_host=0, keepalive_timeout=KEEP_ALIVE, ttl_dns_cache=5
-        ),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,
-        skip_auto_headers=("User-Agent", "Accept-Encoding"),
-        raise_for_status=False,
-    )
-
-
 class Upstream:
     """One call to one pod: `open` it, `read` until nothing comes, `close` it in any case."""
 
-    def __init__(self, session: aiohttp.ClientSession) -> None:
-        self._session = session
-        self._response: aiohttp.ClientResponse | None = None
+    def __init__(self, connections: Connections, address: Address) -> None:
+        self._connections = connections
+        self._address = address
+        self._connection: PodConnection | None = None
         self._events = EventReader()
         self._answered = False
 
-    async def open(self, url: str, body: bytes, headers: Mapping[str, str]) -> None:
+    async def open(self, path: str, body: bytes, headers: Mapping[str, str]) -> None:
         """Send the call and read the head of the answer.
 
         Raises Declined, Rejection or UpstreamError.
         """
+        connection = self._connection = await self._connect()
         try:
-            response = await self._session.post(url, data=body, headers=headers)
-            self._response = response
-            if response.status != 200:
-                raise await _read_error(response)
-        except (aiohttp.ClientError, OSError) as error:
+            await connection.send(build_request(self._address, path, body, headers))
+            if connection.status != 200:
+                raise await _read_error(connection)
+        except (WireError, OSError) as error:
             raise self._fault(error) from error
-        if response.content_type != "text/event-stream":
-            raise UpstreamError(
-                Fault.INVALID, f"the pod must stream, it sent {response.content_type}"
-            )
+        kind = connection.headers.get("content-type", "")
+        if not kind.startswith("text/event-stream"):
+            raise UpstreamError(Fault.INVALID, f"the pod must stream, it sent {kind[:80]}")
 
     async def read(self) -> list[Event]:
         """The next events, as many as came together; none at the end. Raises UpstreamError."""
-        if self._response is None:
+        if self._connection is None:
             raise RuntimeError("the call must be open")
-        content = self._response.content
         try:
-            while data := await content.readany():
+            while data := await self._connection.read():
                 self._answered = True
                 if events := self._events.feed(data):
                     return events
-        except (aiohttp.ClientError, OSError) as error:
+        except (WireError, OSError) as error:
             raise self._fault(error) from error
         except StreamError as error:
             raise UpstreamError(Fault.INVALID, str(error), answered=True) from error
@@ -122,27 +104,50 @@ class Upstream:
 
     def close(self) -> None:
         """Give the connection back when the answer was read to its end, and close it otherwise."""
-        if self._response is not None:
-            self._response.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._connections.give_back(self._address, connection)
+
+    async def _connect(self) -> PodConnection:
+        idle = self._connections.try_reuse(self._address)
+        if idle is not None:
+            return idle
+        try:
+            return await self._connections.connect(self._address)
+        except OSError as error:
+            raise UpstreamError(Fault.UNREACHABLE, "the pod cannot be reached") from error
 
     def _fault(self, error: Exception) -> UpstreamError:
-        if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
-            return UpstreamError(Fault.UNREACHABLE, "the pod cannot be reached")
-        message = f"the pod's connection ended early ({type(error).__name__})"
-        return UpstreamError(Fault.RESET, message, answered=self._answered)
+        if isinstance(error, WireError):
+            return UpstreamError(Fault.INVALID, str(error), answered=True)
+        return UpstreamError(
+            Fault.RESET, "the pod's connection ended early", answered=self._answered
+        )
 
 
-async def _read_error(response: aiohttp.ClientResponse) -> Exception:
-    body = await response.content.read(LONGEST_ERROR)
+def build_request(address: Address, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+    """The bytes of one POST; header values come from a parsed request and hold no line breaks."""
+    fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    head = (
+        f"POST {address.prefix}{path} HTTP/1.1\r\nHost: {address.authority}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n{fields}\r\n"
+    )
+    return head.encode("utf-8", "surrogateescape") + body
+
+
+async def _read_error(connection: PodConnection) -> Exception:
+    status, body = connection.status, b""
+    while len(body) < LONGEST_ERROR and (piece := await connection.read()):
+        body += piece
     error = _error_of(body)
     code, kind = error.get("code"), error.get("type")
-    if response.status in (503, 429):
+    if status in (503, 429):
         return Declined(code if isinstance(code, str) else str(kind or "overloaded"))
-    if 400 <= response.status < 500 and error:
-        return Rejection(response.status, body, code if isinstance(code, str) else None)
+    if 400 <= status < 500 and error:
+        return Rejection(status, body, code if isinstance(code, str) else None)
     message = error.get("message")
     said = f": {message}" if isinstance(message, str) else ""
-    return UpstreamError(Fault.ERROR, f"the pod answered {response.status}{said}")
+    return UpstreamError(Fault.ERROR, f"the pod answered {status}{said}")
 
 
 def _error_of(body: bytes) -> dict[str, Any]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import uvloop
 
 from gateway_stand.fake_pod import FakePod
 from gateway_stand.stand import Stand, running
@@ -16,6 +18,13 @@ if TYPE_CHECKING:
 
     StartPod = Callable[..., Awaitable[FakePod]]
     StartGateway = Callable[..., Awaitable[Stand]]
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The loop that the program itself runs on: it differs in what it lets pass."""
+    return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture

@@ -1,0 +1,87 @@
+"""Connections to pods, kept between calls. There is no limit: that would be a hidden queue."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from punctual_gateway.wire import PodConnection
+
+KEEP_ALIVE = 4.0
+"""Seconds that an idle connection is kept: less than common servers keep theirs (5 s)."""
+CONNECT_TIMEOUT = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a pod listens."""
+
+    host: str
+    port: int
+    secure: bool
+    authority: str
+    """For the `Host` header."""
+    prefix: str
+    """Path before every route."""
+
+    @staticmethod
+    def parse(url: str) -> Address:
+        """Take a base URL apart."""
+        parts = urlsplit(url)
+        secure = parts.scheme == "https"
+        port = parts.port or (443 if secure else 80)
+        return Address(parts.hostname or "", port, secure, parts.netloc, parts.path.rstrip("/"))
+
+
+class Connections:
+    """Idle connections by address, the one used last first."""
+
+    def __init__(self) -> None:
+        self._idle: dict[Address, list[tuple[float, PodConnection]]] = defaultdict(list)
+        self._tls: ssl.SSLContext | None = None
+
+    def try_reuse(self, address: Address) -> PodConnection | None:
+        """An idle connection, if one is there that is still good."""
+        idle, oldest = self._idle[address], time.monotonic() - KEEP_ALIVE
+        while idle:
+            since, connection = idle.pop()
+            if since >= oldest and connection.reusable:
+                return connection
+            connection.close()
+        return None
+
+    async def connect(self, address: Address) -> PodConnection:
+        """A new connection; raises OSError, of which TimeoutError is one."""
+        loop = asyncio.get_running_loop()
+        tls = self._context() if address.secure else None
+        async with asyncio.timeout(CONNECT_TIMEOUT):
+            _, connection = await loop.create_connection(
+                PodConnection, address.host, address.port, ssl=tls
+            )
+        return connection
+
+    def give_back(self, address: Address, connection: PodConnection) -> None:
+        """Keep the connection if its answer was read to the end, close it otherwise."""
+        if not connection.reusable:
+            connection.close()
+            return
+        now, idle = time.monotonic(), self._idle[address]
+        while idle and idle[0][0] < now - KEEP_ALIVE:
+            idle.pop(0)[1].close()
+        idle.append((now, connection))
+
+    def close(self) -> None:
+        """Close all that are idle."""
+        for idle in self._idle.values():
+            for _, connection in idle:
+                connection.close()
+        self._idle.clear()
+
+    def _context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = ssl.create_default_context()
+        return self._tls
