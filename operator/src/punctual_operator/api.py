@@ -64,7 +64,9 @@ class Api:
             query.append(("continue", next_chunk))
             given = [pair for pair in query if pair[1]]
             page = await self._request("GET", kind, kind.path(namespace), query=given)
-            found += page.get("items") or ()
+            # items of a list come without what they have in common
+            common = {"apiVersion": kind.api_version, "kind": kind.kind}
+            found += [common | item for item in page.get("items") or ()]
             next_chunk = page["metadata"].get("continue", "")
             if limit or not next_chunk:
                 return found

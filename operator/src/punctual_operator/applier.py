@@ -15,8 +15,9 @@ from punctual_operator.policies import AdmissionPolicy
 from punctual_operator.resources.metadata import Manifest
 from punctual_operator.store import Store
 
-LAST_KIND = "Deployment"
-"""Applied when all else is there, so that no pod starts without what it needs."""
+LATER = ("RoleBinding", "Deployment")
+"""Applied one after the other when all else is there: the server wants the role of a binding to
+exist, and no pod should start without what it needs."""
 
 ENDING = "because it is being terminated"
 """How the API server refuses objects for a namespace that is being deleted."""
@@ -49,9 +50,9 @@ class Applier:
         """Apply what differs. A child that fails does not keep the others from being applied."""
         outcome = Outcome()
         everything = [with_digest(manifest) for manifest in manifests]
-        first = [manifest for manifest in everything if manifest["kind"] != LAST_KIND]
-        last = [manifest for manifest in everything if manifest["kind"] == LAST_KIND]
-        for batch in (first, last):
+        first = [manifest for manifest in everything if manifest["kind"] not in LATER]
+        later = [[one for one in everything if one["kind"] == kind] for kind in LATER]
+        for batch in (first, *later):
             await asyncio.gather(*(self._apply_one(policy, one, outcome) for one in batch))
         return outcome
 

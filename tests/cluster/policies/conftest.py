@@ -33,15 +33,19 @@ def operator(
 
 @pytest.fixture
 def start_operator(
-    installed: Cluster, tmp_path_factory: pytest.TempPathFactory
+    installed: Cluster, own_namespace: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StartOperator]:
-    """Start an operator of the test's own: `start_operator("--resync-seconds=5", server=URL)`."""
+    """Start an operator of the test's own: `start_operator("--resync-seconds=5", server=URL)`.
+
+    It works in the test's namespace, with `everywhere=True` in all.
+    """
     started: list[OperatorProcess] = []
 
-    def start(*arguments: str, server: str = "") -> OperatorProcess:
+    def start(*arguments: str, server: str = "", everywhere: bool = False) -> OperatorProcess:
         process = OperatorProcess(installed, tmp_path_factory.mktemp("operator"), server=server)
         started.append(process)
-        process.start("--attention-seconds=1", *arguments)
+        scope = [] if everywhere else [f"--namespace={own_namespace}"]
+        process.start("--attention-seconds=1", *scope, *arguments)
         return process
 
     yield start

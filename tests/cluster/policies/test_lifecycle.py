@@ -77,7 +77,7 @@ def test_no_request_is_refused_for_lack_of_rights(
     start_operator: StartOperator, own_kubectl: Kubectl, audit: AuditLog
 ) -> None:
     with recording(audit) as requests:
-        start_operator()
+        start_operator(everywhere=True)
         gateway = {"networkPolicy": "Enabled", "scaling": {}}
         own_kubectl.apply(policy(gateway=gateway, autoscaling={"targetName": "gpt2"}))
         settle(own_kubectl)
@@ -116,7 +116,7 @@ def test_policy_deleted_while_the_operator_is_away_takes_everything_along(
 def test_namespace_that_is_deleted_goes_without_a_fight(
     start_operator: StartOperator, installed: Cluster, audit: AuditLog
 ) -> None:
-    start_operator()
+    start_operator(everywhere=True)
     name = installed.create_namespace("ending")
     kubectl = installed.kubectl(name)
     kubectl.apply([policy(f"p{number}", backend={"service": f"p{number}"}) for number in range(4)])
@@ -258,7 +258,9 @@ def test_five_hundred_policies_converge_with_few_requests_each(
     operator = start_operator("--attention-seconds=300")
     names = [f"p{number}" for number in range(500)]
     with recording(audit) as requests:
-        own_kubectl.apply([policy(name, backend={"service": name}) for name in names])
+        for start in range(0, 500, 100):
+            batch = names[start : start + 100]
+            own_kubectl.apply([policy(name, backend={"service": name}) for name in batch])
         wait_until(
             lambda: settled_policies(own_kubectl) == 500, "all are settled", seconds=300, every=2
         )
