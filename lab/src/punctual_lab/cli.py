@@ -27,6 +27,7 @@ COMMANDS = {
     "sweep": "punctual_lab.experiments.sweep",
     "burst": "punctual_lab.experiments.burst",
     "retries": "punctual_lab.experiments.retries",
+    "autoscale": "punctual_lab.experiments.autoscale",
     "bound": "punctual_lab.experiments.bound",
     "fairness": "punctual_lab.experiments.fairness",
     "trace": "punctual_lab.experiments.trace",
