@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -27,24 +30,28 @@ def test_without_a_gpu_it_says_so_and_exits_2(
     assert "no CUDA GPU" in capsys.readouterr().err
 
 
-def test_the_report_is_complete(runner: TorchRunner) -> None:
-    report = {
-        "device": "cpu",
-        "torch": torch.__version__,
-        "model": "random:tiny",
-        "capture_seconds": 0.0,
-        "seconds": 0.0,
-        "prefill_ms": gpu_check.time_prefills(runner, (4, 64)),
-        "linearity": gpu_check.check_linearity(runner, count=6),
-        "forecast": gpu_check.check_forecast(runner, slots=4, count=8),
-        "equality_fp32": gpu_check.check_equality(runner, runner.model, count=4),
-        "eager_step_ms": {"128": dict.fromkeys(map(str, gpu_check.SIZES), 1.0)},
-        "graph_step_ms": {"128": dict.fromkeys(map(str, gpu_check.SIZES), 1.0)},
+def test_the_report_on_a_cpu_is_complete_and_its_answers_are_equal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "report.json"
+    assert gpu_check.main(["--cpu", "--model", "random:tiny", "--json", str(path)]) == 0
+    report = json.loads(path.read_text())
+    assert report["equality_fp32"] == {"requests": 8, "equal": 8}
+    assert len(report["forecast"]["step_ms"]) == 4
+    out = capsys.readouterr().out
+    assert "eager step ms,  128 positions  B=1:" in out
+    assert json.loads(out.strip().splitlines()[-1]) == report
+
+
+def test_the_linear_fit_has_its_figures(runner: TorchRunner) -> None:
+    fit = gpu_check.check_linearity(runner, count=6, longest=20)
+    assert set(fit) == {
+        "base_ms",
+        "new_token_ms",
+        "prompt_token_ms",
+        "median_error",
+        "worst_error",
     }
-    assert report["equality_fp32"] == {"requests": 4, "equal": 4}
-    text = gpu_check.render(report)
-    assert "eager   128" in text
-    assert "median_error" in text
 
 
 def test_step_times_are_there_for_each_window_and_size(runner: TorchRunner) -> None:
