@@ -1,0 +1,75 @@
+"""From an empty cluster to the first answer, and back."""
+
+from __future__ import annotations
+
+from e2e.release import CRD, Release
+from e2e.service import GATEWAY_PODS, POLICY, Service
+from testcluster.cluster import Cluster
+from testcluster.waiting import wait_until
+
+
+def test_first_answer_comes_from_the_applied_sample(service: Service) -> None:
+    """The sample that the notes and the README name answers a completion."""
+    answer = service.complete("hello", max_tokens=4)
+    assert answer["model"] == "lab"
+    assert answer["usage"]["completion_tokens"] == 4
+
+
+def test_model_list_and_statistics_are_served(service: Service) -> None:
+    assert [model["id"] for model in service.ask("/v1/models")["data"]] == ["lab"]
+    assert service.ask("/stats")["policy"]["name"] == "quickstart"
+
+
+def test_operator_needs_no_cluster_wide_right_in_its_namespaced_form(
+    release: Release, pod_cluster: Cluster
+) -> None:
+    """With `namespaces` set, a policy there is served by an operator that has Roles alone."""
+    namespace = pod_cluster.create_namespace("scoped")
+    service = Service(pod_cluster.kubectl(namespace))
+    release.install("--set", f"namespaces={{{namespace}}}")
+    try:
+        assert not release.may("list", "admissionpolicies", "--all-namespaces")
+        service.apply()
+        service.wait_ready()
+        assert service.complete("hello", max_tokens=2)["model"] == "lab"
+    finally:
+        pod_cluster.delete_namespace(namespace)
+        release.install()
+
+
+def test_uninstalled_release_leaves_policies_whose_gateways_go_on(
+    service: Service, release: Release
+) -> None:
+    """Only the CRD and what hangs on it stays, every request during the removal is answered."""
+    load = service.load(25, 4, "--deadline-ms=10000", "--retry=obey")
+    release.uninstall()
+    try:
+        kept = release.kubectl("get", CRD, "-o", "name").strip()
+        assert kept.endswith("/admissionpolicies.punctual.dev")
+        wait_until(lambda: release.left_behind() == [], "nothing else is left", seconds=60)
+        assert service.complete("hello", max_tokens=2)["model"] == "lab"
+        outcomes = load.wait()
+        assert set(outcomes.counts) == {"good"}, outcomes.describe("failed", "late", "refused")
+    finally:
+        release.install()
+    service.wait_applied(service.change({"deadline": {"defaultMilliseconds": 2500}}))
+
+
+def test_deleted_policy_takes_its_gateway_with_it(service: Service) -> None:
+    service.kubectl("delete", POLICY, "--timeout=30s")
+    wait_until(
+        lambda: not service.pods(GATEWAY_PODS), "the gateway's pods are gone", seconds=90, every=1
+    )
+
+
+def test_upgrade_from_the_chart_before_keeps_policies_and_drops_no_request(
+    service: Service, release: Release
+) -> None:
+    """`helm upgrade` under load: same policies, same gateway pods, nothing late or failed."""
+    release.install(chart=release.packed("0.0.9"))
+    before = service.identity()
+    load = service.load(25, 4, "--deadline-ms=10000", "--retry=obey")
+    release.install()
+    outcomes = load.wait()
+    assert set(outcomes.counts) == {"good"}, outcomes.describe("failed", "late", "refused")
+    assert service.identity() == before
