@@ -24,9 +24,11 @@ from punctual_gateway.tokens import load_counter
 from punctual_gateway.upstream import Fault
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from multidict import CIMultiDictProxy
 
-    from punctual_admission.policy import Policy
+    from punctual_admission.policy import Backend, Policy
     from punctual_gateway.discovery import Discovery
     from punctual_gateway.settings import Settings
 
@@ -50,7 +52,7 @@ class Gateway:
         self.served = False
         self.accepting = True
         """Readiness: False from SIGTERM on."""
-        self._discovery = discovery or build_discovery(settings)
+        self._discovery = discovery or build_discovery(settings, lambda: self.policy.backend)
         self._prefix = uuid.uuid4().hex[:12]
         self._numbers = itertools.count(1)
         self._tasks: list[asyncio.Task[None]] = []
@@ -177,8 +179,15 @@ KNOWN_DECLINES = frozenset(
 )
 
 
-def build_discovery(settings: Settings) -> Discovery:
-    """The discovery that the command line asks for."""
+def build_discovery(settings: Settings, backend: Callable[[], Backend]) -> Discovery:
+    """The discovery that the command line asks for; `backend` gives the policy's section."""
+    if settings.backend_slices is not None:
+        # only a gateway in a cluster needs the Kubernetes client
+        from punctual_gateway.endpoint_slices import (  # noqa: PLC0415  # 0.1 s of imports
+            EndpointSliceDiscovery,
+        )
+
+        return EndpointSliceDiscovery(settings.backend_slices, backend)
     if settings.backend_dns is not None:
         return DnsDiscovery(settings.backend_dns, settings.dns_interval)
     return StaticDiscovery(settings.backends)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ class Settings:
     """Base URLs of the pods, without a slash at the end."""
     backend_dns: str | None = None
     """`host:port` whose addresses are the pods."""
+    backend_slices: str | None = None
+    """Namespace of the Service that the policy names; its EndpointSlices are the pods."""
     host: str = "127.0.0.1"
     port: int = 8080
     tokenizer: Path | None = None
@@ -40,12 +43,15 @@ def parse_settings(arguments: Sequence[str]) -> Settings:
     """Parse the command line; exits with status 2 and a message when it is wrong."""
     parser = _build_parser()
     given = parser.parse_args(arguments)
-    if bool(given.backend) == bool(given.backend_dns):
-        parser.error("either --backend (once or more) or --backend-dns must be given")
+    if sum(map(bool, (given.backend, given.backend_dns, given.backend_slices))) != 1:
+        parser.error(
+            "one of --backend (once or more), --backend-dns or --backend-slices must be given"
+        )
     return Settings(
         policy=given.policy,
         backends=tuple(dict.fromkeys(given.backend)),
         backend_dns=given.backend_dns,
+        backend_slices=given.backend_slices,
         host=given.host,
         port=given.port,
         tokenizer=given.tokenizer,
@@ -71,6 +77,15 @@ def _build_parser() -> argparse.ArgumentParser:
     add("--policy", type=Path, required=True, help="file with an AdmissionPolicy; watched")
     add("--backend", type=base_url, action="append", default=[], help="URL of a pod; repeatable")
     add("--backend-dns", type=host_port, help="HOST:PORT whose addresses are the pods")
+    add(
+        "--backend-slices",
+        type=namespace,
+        nargs="?",
+        const=os.environ.get("POD_NAMESPACE", ""),
+        metavar="NAMESPACE",
+        help="follow the EndpointSlices of the policy's `backend.service`; without a value in the "
+        "namespace that POD_NAMESPACE names",
+    )
     add("--host", default="127.0.0.1", help="address to listen on")
     add("--port", type=_between(0, 65535), default=8080, help="port to listen on; 0: any")
     add("--tokenizer", type=Path, help="tokenizer.json, or a folder with it or with vocab.json")
@@ -93,6 +108,15 @@ def base_url(text: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
         raise argparse.ArgumentTypeError(f"must be http://HOST:PORT, got {text!r}")
     return text.rstrip("/")
+
+
+def namespace(text: str) -> str:
+    """A namespace; raises ArgumentTypeError when it is none."""
+    if not text or len(text) > 63 or not all(c.isalnum() or c == "-" for c in text):
+        raise argparse.ArgumentTypeError(
+            f"must be a namespace, here or in POD_NAMESPACE, got {text!r}"
+        )
+    return text
 
 
 def host_port(text: str) -> str:

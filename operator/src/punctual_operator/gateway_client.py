@@ -12,7 +12,7 @@ import aiohttp
 
 from punctual_operator.names import HTTP_PORT
 from punctual_operator.observed import GatewayPod
-from punctual_operator.reports import GatewayReport, read_offered_work, read_report
+from punctual_operator.reports import GatewayReport, read_report
 
 TIMEOUT = aiohttp.ClientTimeout(total=1.5)
 MAXIMUM_BYTES = 4 * 1024 * 1024
@@ -26,8 +26,6 @@ class Answer:
     at: float
     report: GatewayReport | None
     error: str = ""
-    offered_work: float | None = None
-    """GPU-seconds that had arrived since the replica began."""
 
 
 class GatewayClient:
@@ -64,18 +62,15 @@ class GatewayClient:
             await self._session.close()
 
     async def _ask_one(self, namespace: str, pod: GatewayPod) -> None:
-        earlier = self._answers.get((namespace, pod.name))
-        self._answers[namespace, pod.name] = await self._fetch(pod, earlier)
+        self._answers[namespace, pod.name] = await self._fetch(pod)
 
-    async def _fetch(self, pod: GatewayPod, earlier: Answer | None) -> Answer:
+    async def _fetch(self, pod: GatewayPod) -> Answer:
         now = time.monotonic()
         try:
-            given = await self._read(pod.address)
-            work = read_offered_work(given)
-            report = read_report(given, _rate(earlier, work, now))
+            report = read_report(await self._read(pod.address))
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError, TypeError) as error:
             return Answer(pod.address, now, None, _words(error))
-        return Answer(pod.address, now, report, offered_work=work)
+        return Answer(pod.address, now, report)
 
     async def _read(self, address: str) -> dict[str, object]:
         if self._session is None:
@@ -96,13 +91,6 @@ class GatewayClient:
 def _is_due(answer: Answer, pod: GatewayPod, generation: int, oldest: float) -> bool:
     current = answer.report is not None and answer.report.generation >= generation
     return not current or answer.at <= oldest or answer.address != pod.address
-
-
-def _rate(earlier: Answer | None, work: float | None, now: float) -> float | None:
-    """GPU-seconds per second between two answers of the same process."""
-    if earlier is None or earlier.offered_work is None or work is None or now <= earlier.at:
-        return None
-    return max(work - earlier.offered_work, 0.0) / (now - earlier.at)
 
 
 def _words(error: Exception) -> str:

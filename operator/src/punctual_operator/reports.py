@@ -34,19 +34,20 @@ class GatewayReport:
     """Faults of a newer policy that the replica did not take."""
     pods: tuple[PodReport, ...] = ()
     offered_load: float | None = None
-    """GPU-seconds of work that arrive per second, refused work included."""
+    """GPU-seconds of work that arrive per second, refused work included; None: not known yet."""
 
 
-def read_report(given: Mapping[str, Any], offered_load: float | None = None) -> GatewayReport:
+def read_report(given: Mapping[str, Any]) -> GatewayReport:
     """Read the JSON of `/stats`; raises ValueError when it is not what a gateway serves."""
-    policy = given.get("policy")
+    policy, signals = given.get("policy"), given.get("signals")
     if not isinstance(policy, Mapping) or not isinstance(policy.get("generation"), int):
         raise ValueError("`/stats` must hold `policy.generation`, an integer")
+    load = signals.get("offered_load_long") if isinstance(signals, Mapping) else None
     return GatewayReport(
         generation=policy["generation"],
         problems=tuple(str(problem) for problem in policy.get("problems") or ()),
         pods=tuple(_pod(pod) for pod in given.get("pods") or () if isinstance(pod, Mapping)),
-        offered_load=offered_load,
+        offered_load=float(load) if isinstance(load, int | float) else None,
     )
 
 
@@ -73,9 +74,3 @@ def _numbers(given: object) -> tuple[float, ...]:
 
 def _number(given: object, default: float) -> float:
     return float(given) if isinstance(given, int | float) else default
-
-
-def read_offered_work(given: Mapping[str, Any]) -> float | None:
-    """GPU-seconds of all work that arrived since the replica began, refused work included."""
-    value = given.get("offered_gpu_seconds")
-    return float(value) if isinstance(value, int | float) else None

@@ -18,7 +18,7 @@ class Replica:
     """A server of `/stats` on loopback."""
 
     def __init__(self) -> None:
-        self.stats: Any = {"policy": {"generation": 1}, "offered_gpu_seconds": 5.0}
+        self.stats: Any = {"policy": {"generation": 1}}
         self.status = 200
         self.asked = 0
 
@@ -75,21 +75,6 @@ async def test_replica_that_is_not_ready_is_not_asked(
 ) -> None:
     await client.ask("shop", [GatewayPod("a", "127.0.0.1", ready=False)], 1, 0.0)
     assert replica.asked == 0
-
-
-async def test_load_is_the_growth_of_the_offered_work(
-    replica: Replica, client: GatewayClient
-) -> None:
-    await client.ask("shop", [POD], 1, 0.0)
-    first = client.known("shop", [POD])["a"].report
-    replica.stats = {"policy": {"generation": 1}, "offered_gpu_seconds": 6.0}
-    await client.ask("shop", [POD], 1, 0.0)
-    second = client.known("shop", [POD])["a"].report
-    assert first is not None
-    assert second is not None
-    assert first.offered_load is None
-    assert second.offered_load is not None
-    assert second.offered_load > 0
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from punctual_operator.reports import read_offered_work, read_report
+from punctual_operator.reports import read_report
 
 POD = {
     "url": "http://10.0.0.1:8000",
@@ -22,12 +22,16 @@ POD = {
 
 
 def stats(**changes: Any) -> dict[str, Any]:
-    base = {"policy": {"generation": 4, "problems": []}, "pods": [POD], "offered_gpu_seconds": 12.5}
+    base = {
+        "policy": {"generation": 4, "problems": []},
+        "pods": [POD],
+        "signals": {"offered_load_long": 0.5},
+    }
     return base | changes
 
 
 def test_report_is_read() -> None:
-    report = read_report(stats(), 0.5)
+    report = read_report(stats())
     assert (report.generation, report.problems, report.offered_load) == (4, (), 0.5)
     pod = report.pods[0]
     assert (pod.usable, pod.model, pod.ratio, pod.step_seconds) == (
@@ -36,7 +40,7 @@ def test_report_is_read() -> None:
         1.25,
         (0.01, 0.012),
     )
-    assert read_offered_work(stats()) == 12.5
+    assert read_report(stats(signals=None)).offered_load is None
 
 
 def test_pod_that_said_nothing_yet_has_no_numbers() -> None:
