@@ -112,7 +112,7 @@ class Server:
         logger.info("draining: %d requests here", len(engine.generations))
         engine.drain()
         await asyncio.sleep(settings.drain_accept_seconds)
-        self._front.accepting = False
+        self._front.completions.accepting = False
         try:
             async with asyncio.timeout(settings.drain_seconds):
                 while engine.generations:

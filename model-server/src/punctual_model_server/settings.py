@@ -84,9 +84,7 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("model and engine")
     add = group.add_argument
     add("--model", default="random:lab", help="random:lab, random:gpt2, random:tiny or a folder")
-    add(
-        "--served-model-name", help="name clients use (default: gpt2-lab, ... or the folder's name)"
-    )
+    add("--served-model-name", help="name clients use (none: gpt2-lab, ... or the folder's name)")
     add("--engine", choices=("torch", "sim"), default="torch", help="compute, or sleep T(B)")
     add(
         "--slots", type=_integer(1, 1024), default=4, help="requests in one batch; 1: one at a time"
@@ -101,7 +99,7 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--max-context",
         type=_integer(64, 1 << 20),
-        help="positions per request (default: the model's)",
+        help="positions per request (none: the model's)",
     )
     add("--threads", type=_integer(1, 1024), default=_threads(), help="CPU threads of the engine")
     add("--seed", type=int, default=0, help="seed of random weights and of the sim's noise")
