@@ -60,7 +60,7 @@ def read_capacity(given: object) -> Report:
             residents=_residents(given),
             raw=given,
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CapacityError(f"the report must follow /v1/capacity: {error!r}") from error
 
 

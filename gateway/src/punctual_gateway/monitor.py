@@ -82,7 +82,11 @@ class Monitor:
         """Ask every interval, for ever."""
         while True:
             began = self._scheduler.now
-            await self.ask()
+            try:
+                await self.ask()
+            except Exception:  # whatever a pod sends, the others and the next question go on
+                log.exception("asking pod %s failed", self.url)
+                self._lose("its report cannot be understood")
             spent = self._scheduler.now - began
             await asyncio.sleep(max(self._settings.poll_interval - spent, 0.0))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import asyncio
+from typing import TYPE_CHECKING, Protocol, cast
 
 from punctual_gateway.answers import EventStream, WholeAnswer
 from punctual_gateway.assembly import Assembly
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 
     Fields = Callable[[bool], list[tuple[str, str]]]
     """Headers of an answer; True when it is complete."""
+
+
+UNREAD_LIMIT = 65_536
+"""Bytes that may wait for a client before its reading is watched."""
+STALLED_AFTER = 30.0
+"""Seconds after which a client that reads nothing counts as gone."""
 
 
 class Relay(Protocol):
@@ -66,7 +73,23 @@ class StreamRelay:
             answer = self._answer = EventStream(self._fields(False))
             await answer.prepare(self._http)
         self._done = self._done or events[-1].done
-        await self._answer.write(b"".join([event.raw for event in events]))
+        await self._write(self._answer, b"".join([event.raw for event in events]))
+
+    async def _write(self, answer: EventStream, data: bytes) -> None:
+        transport = self._http.transport
+        if transport is None:
+            raise ConnectionResetError("the client has gone")
+        waiting = cast("asyncio.WriteTransport", transport).get_write_buffer_size()
+        if waiting + len(data) < UNREAD_LIMIT:
+            await answer.write(data)
+            return
+        # A client that reads nothing must not hold its slot for ever where nothing is cut.
+        try:
+            async with asyncio.timeout(STALLED_AFTER):
+                await answer.write(data)
+        except TimeoutError:
+            answer.abort(self._http)
+            raise ConnectionResetError("the client does not read") from None
 
     async def finish(self) -> web.StreamResponse:
         """End the stream; with the end mark, if the pod left it out."""

@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 from multidict import istr
 
-from punctual_gateway import errors, signals, stats
+from punctual_gateway import errors, openapi, signals, stats
 from punctual_gateway.answers import WholeAnswer
 from punctual_gateway.call import Route
 from punctual_gateway.errors import RequestError
@@ -98,6 +98,7 @@ class Server(web.Server):
             "/readyz": self._readyz,
             "/metrics": self._metrics,
             "/stats": self._stats,
+            "/openapi.json": self._openapi,
             "/signals": self._signals,
         }
         self._posts = {route.value: route for route in Route}
@@ -185,6 +186,9 @@ class Server(web.Server):
 
     def _signals(self) -> WholeAnswer:
         return WholeAnswer(200, signals.body(self._gateway))
+
+    def _openapi(self) -> WholeAnswer:
+        return WholeAnswer(200, openapi.document())
 
     def _stats(self) -> WholeAnswer:
         return WholeAnswer(200, stats.snapshot(self._gateway))
