@@ -53,7 +53,10 @@ def _count_keys(value: dict[str, Any]) -> int:
 
 def _children(value: Any) -> Any:
     values = value.values() if type(value) is dict else value
-    # Long lists of token ids are the common case: none of these can hold a key.
+    kinds = set(map(type, values))
+    if dict not in kinds and list not in kinds:
+        # Long lists of token ids are the common case: none of these can hold a key.
+        return ()
     return [item for item in values if type(item) is dict or type(item) is list]
 
 
