@@ -8,7 +8,7 @@ ENGINE ?= sim
 
 ##@ Package it
 
-.PHONY: images helm chart package
+.PHONY: images helm chart package e2e
 
 images: ## Build the images (IMAGES, BASE, REGISTRY, TAG, ENGINE=sim|cpu|cuda, PUSH=1), and hold their sizes against the budgets
 	IMAGES="$(IMAGES)" BASE=$(BASE) REGISTRY=$(REGISTRY) TAG=$(TAG) ENGINE=$(ENGINE) PUSH=$(PUSH) charts/tools/images
@@ -22,5 +22,8 @@ chart: .venv helm ## Make the chart's generated files and manifests/install.yaml
 package: .venv helm ## Pack the chart into reports/
 	$(BIN)/python -m charts.tools.generate --check
 	$${PUNCTUAL_HELM:-$${PUNCTUAL_CACHE:-$$HOME/.cache/punctual}/helm/$(HELM_VERSION)/helm} package charts/punctual -d reports
+
+e2e: .venv helm ## Install the product on kind, or on the cluster of KUBECONFIG, and test it there (KEEP=1 keeps the cluster)
+	tests/e2e/run $(ARGS)
 
 include charts/tools/versions
