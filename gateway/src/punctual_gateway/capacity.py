@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from punctual_admission.policy import Backend
@@ -67,7 +68,7 @@ def read_capacity(given: object) -> Report:
 def _service(given: dict[str, Any]) -> ServiceModel:
     steps = tuple(_finite(step) for step in given["step_seconds"])
     # A measured table may fall a little from one batch size to the next: noise, taken out here.
-    rising = tuple(max(steps[: index + 1]) for index in range(len(steps)))
+    rising = tuple(accumulate(steps, max))
     prefill = given["prefill_seconds"]
     return ServiceModel(rising, _finite(prefill["base"]), _finite(prefill["per_token"]))
 

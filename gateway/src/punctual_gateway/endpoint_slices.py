@@ -40,17 +40,27 @@ GONE = 410
 FIRST_BACKOFF, LONGEST_BACKOFF = 0.2, 30.0
 LIST_TIMEOUT = aiohttp.ClientTimeout(total=15, sock_connect=5)
 WATCH_TIMEOUT = aiohttp.ClientTimeout(total=SERVER_SECONDS + 10, sock_connect=5)
-FAILURES = (aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError)
+FAILURES = (
+    aiohttp.ClientError,
+    TimeoutError,
+    OSError,
+    ValueError,
+    KeyError,
+    config.ConfigException,
+)
 
 
 class WatchError(ValueError):
     """The API server's answer was not the one to go on with."""
 
 
-async def connect_in_cluster() -> Any:
-    """An API client with the rights of the pod's ServiceAccount, whose token it keeps fresh."""
+async def connect_to_cluster() -> Any:
+    """An API client by the pod's ServiceAccount, whose token it renews, else by KUBECONFIG."""
     settings = client.Configuration()
-    config.load_incluster_config(client_configuration=settings)
+    try:
+        config.load_incluster_config(client_configuration=settings)
+    except config.ConfigException:
+        await config.load_kube_config(client_configuration=settings, persist_config=False)
     return client.ApiClient(configuration=settings)
 
 
@@ -61,7 +71,7 @@ class EndpointSliceDiscovery:
         self,
         namespace: str,
         backend: Callable[[], Backend],
-        connect: Callable[[], Awaitable[Any]] = connect_in_cluster,
+        connect: Callable[[], Awaitable[Any]] = connect_to_cluster,
         inactivity: float = INACTIVITY_SECONDS,
     ) -> None:
         self._namespace = namespace

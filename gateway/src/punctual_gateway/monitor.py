@@ -121,6 +121,7 @@ class Monitor:
         """The address has gone."""
         if self.pod_id is not None:
             self._scheduler.ledger.leave_pod(self.pod_id)
+            self._scheduler.last_progress.pop(self.pod_id, None)
             self.pod_id = None
 
     async def _fetch(self) -> Report:
