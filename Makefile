@@ -64,7 +64,7 @@ clean: ## Remove what the targets made
 	@echo "Making .venv (torch is large: this takes minutes the first time)"
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --require-hashes -r requirements/uv.txt
-	$(BIN)/uv pip install --quiet --require-hashes -r requirements/dev.txt
+	$(BIN)/uv pip install --quiet --compile-bytecode --require-hashes -r requirements/dev.txt
 	$(BIN)/uv pip install --quiet --no-deps --no-build-isolation $(foreach package,$(PACKAGES),-e ./$(package))
 	@touch .venv
 
