@@ -167,7 +167,7 @@ class Exchange:
                     self._scheduler.end(ticket, Outcome.FAILED)
                     self._gateway.count_fault(error.fault)
                     return await relay.fail(errors.failed(str(error), error.fault.value))
-                self._gateway.metrics.retries.inc()
+                self._gateway.metrics.retries.add()
                 self._scheduler.requeue(ticket)
 
     def _take_back(self, ticket: Ticket, code: str) -> None:

@@ -134,36 +134,36 @@ class Gateway:
         if new and outcome is Outcome.EXPIRED:
             self.signals.reject(ticket.reason or Reason.DEADLINE_EXCEEDED)
         if ticket.would_refuse is not None:
-            metrics.would_refuse[ticket.would_refuse].inc()
+            metrics.would_refuse.add(ticket.would_refuse.value)
         if ticket.dispatches:
-            metrics.dispatches.inc(ticket.dispatches)
+            metrics.dispatches.add(by=ticket.dispatches)
             metrics.queue_wait.observe(max(ticket.started - ticket.request.arrival, 0.0))
         if outcome in (Outcome.GOOD, Outcome.LATE):
-            metrics.promises[outcome is Outcome.GOOD].inc()
+            metrics.promises.add("true" if outcome is Outcome.GOOD else "false")
             metrics.service.observe(now - ticket.started)
             predicted = ticket.prediction.spent + ticket.prediction.sojourn
             if predicted > 0:
                 metrics.predicted_ratio.observe((now - ticket.request.arrival) / predicted)
         if outcome in (Outcome.LATE, Outcome.FAILED, Outcome.CANCELLED) and ticket.dispatches:
-            metrics.wasted.labels(outcome.value).inc(ticket.expected_service)
+            metrics.wasted.add(outcome.value, by=ticket.expected_service)
             done = min(ticket.generated / ticket.request.output_tokens, 1.0)
-            metrics.saved.labels(outcome.value).inc(ticket.cost * (1 - done))
+            metrics.saved.add(outcome.value, by=ticket.cost * (1 - done))
 
     def count_fault(self, fault: Fault) -> None:
         """A pod broke."""
-        self.metrics.faults.labels(fault.value).inc()
+        self.metrics.faults.add(fault.value)
 
     def count_declined(self, code: str) -> None:
         """A pod sent work back; its word is bounded to the ones we know."""
-        self.metrics.declined.labels(code if code in KNOWN_DECLINES else "other").inc()
+        self.metrics.declined.add(code if code in KNOWN_DECLINES else "other")
 
     def count_rejection(self, status: int) -> None:
         """A pod called a request wrong that was right here."""
-        self.metrics.faults.labels(f"rejected_{status}").inc()
+        self.metrics.faults.add(f"rejected_{status}")
 
     def count_invalid(self, status: int) -> None:
         """A request was wrong."""
-        self.metrics.invalid.labels(str(status)).inc()
+        self.metrics.invalid.add(str(status))
 
     # --- policy ------------------------------------------------------------------------------
 
