@@ -152,11 +152,16 @@ def in_cluster() -> bool:
 
 async def connect(metrics: Metrics) -> Api:
     """Connect by the pod's ServiceAccount, else by KUBECONFIG or `~/.kube/config`."""
+    return Api(await open_connection(FIELD_MANAGER), metrics)
+
+
+async def open_connection(user_agent: str) -> Any:
+    """A client with the credentials that this process has."""
     settings = client.Configuration()
     if in_cluster():
         config.load_incluster_config(client_configuration=settings)
     else:
         await config.load_kube_config(client_configuration=settings)
     connection = client.ApiClient(configuration=settings)
-    connection.user_agent = FIELD_MANAGER
-    return Api(connection, metrics)
+    connection.user_agent = user_agent
+    return connection

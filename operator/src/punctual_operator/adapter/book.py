@@ -69,6 +69,12 @@ class Book:
         """A replica has answered."""
         self._replicas[name] = _Replica(signals, now)
 
+    def silent(self, now: float) -> int:
+        """How many ready replicas have not answered of late."""
+        limit = self._limits.fresh
+        known = self._replicas
+        return sum(name not in known or now - known[name].at > limit for name in self._ready)
+
     def note(self, series: Series, now: float) -> None:
         """Remember the value if it is complete; call it after each round of questions."""
         known, missing = self._split(series, now)

@@ -1,7 +1,7 @@
-"""Whom a request is from: the API server says so in headers, and a certificate proves that it does.
+"""Whom a request is from: the API server says so in headers, and a certificate proves it.
 
-Only a peer with a certificate of the front proxy's authority, and one of its allowed names, may name
-a user. From anybody else these headers are worth nothing.
+Only a peer with a certificate of the front proxy's authority, and one of its allowed names, may
+name a user. From anybody else these headers are worth nothing.
 """
 
 from __future__ import annotations
@@ -9,20 +9,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+if TYPE_CHECKING:
+    from multidict import MultiMapping
 
-class Headers(Protocol):
-    """HTTP headers, of which one may occur several times."""
-
-    def getall(self, key: str, default: Any = ...) -> list[str]:
-        """All values of a header."""
-        ...
-
-    def keys(self) -> Any:
-        """All names."""
-        ...
+    Headers = MultiMapping[str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,7 +57,7 @@ class FrontProxy:
     def _extra(self, headers: Headers) -> tuple[tuple[str, tuple[str, ...]], ...]:
         found: dict[str, list[str]] = {}
         for prefix in self.extra_prefixes:
-            for key in {str(key) for key in headers.keys()}:
+            for key in {str(key) for key in headers}:
                 if key.lower().startswith(prefix.lower()):
                     name = unquote(key[len(prefix) :]).lower()
                     found.setdefault(name, []).extend(headers.getall(key, []))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prometheus_client import Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from punctual_operator.metrics import Metrics
 
@@ -10,10 +10,16 @@ PREFIX = "punctual_adapter"
 
 
 class AdapterMetrics(Metrics):
-    """The metrics of requests to the API server, and those of answers to it."""
+    """Requests to the API server, and answers to it; none of the operator's other metrics."""
 
     def __init__(self) -> None:
-        super().__init__()
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            f"{PREFIX}_api_requests",
+            "Requests to the API server, by verb, resource and status.",
+            ["verb", "resource", "status"],
+            registry=self.registry,
+        )
         self.answers = Counter(
             f"{PREFIX}_answers", "Requests answered, by status.", ["status"], registry=self.registry
         )
@@ -22,6 +28,9 @@ class AdapterMetrics(Metrics):
             "Time to answer a read.",
             buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
             registry=self.registry,
+        )
+        self.rounds = Counter(
+            f"{PREFIX}_rounds", "Rounds of questions to all gateways.", registry=self.registry
         )
         self.unread = Gauge(
             f"{PREFIX}_unread_gateways",
