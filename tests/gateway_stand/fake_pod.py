@@ -56,6 +56,14 @@ async def answer_well(pod: FakePod, http: web.Request, body: dict[str, Any]) -> 
     return answer
 
 
+async def answer_when_released(
+    pod: FakePod, http: web.Request, body: dict[str, Any]
+) -> web.StreamResponse:
+    """A good answer, once the test lets it go."""
+    await pod.released.wait()
+    return await answer_well(pod, http, body)
+
+
 def abort(http: web.Request) -> None:
     """Drop the connection."""
     assert http.transport is not None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from asyncio import gather
+from asyncio import create_task, gather
 from typing import TYPE_CHECKING
 
 import orjson
 
-from gateway_stand.fake_pod import FakePod, begin, chat_event, fail_with
+from gateway_stand.fake_pod import FakePod, answer_when_released, begin, chat_event, fail_with
 
 if TYPE_CHECKING:
     from typing import Any
@@ -60,7 +60,7 @@ async def test_headers_say_what_was_promised_and_what_it_took(
     assert headers["X-Request-Id"] == "mine"
     assert headers["X-Punctual-Deadline-Ms"] == "9000"
     assert float(headers["X-Queue-Predict-Wait"]) == 0.0
-    assert 16 <= float(headers["X-Punctual-Predicted-Ms"]) < 200
+    assert float(headers["X-Punctual-Predicted-Ms"]) >= 16
     assert headers["Server-Timing"].startswith("queue;dur=")
     assert "service;dur=" in headers["Server-Timing"]
     assert pod.headers[0]["X-Request-Id"] == "mine"
@@ -94,8 +94,8 @@ async def test_clock_of_a_request_starts_at_its_own_first_byte(
     async with stand.complete(1) as response:
         await response.read()
     before = stand.gateway.scheduler.now
-    await stand.until(lambda: stand.gateway.scheduler.now > before + 0.3)
-    async with stand.complete(1, headers={"X-Deadline-Ms": "250"}) as response:
+    await stand.until(lambda: stand.gateway.scheduler.now > before + 2.2)
+    async with stand.complete(1, headers={"X-Deadline-Ms": "2000"}) as response:
         assert response.status == 200
 
 
@@ -188,16 +188,18 @@ async def test_observing_policy_admits_and_says_what_it_would_have_refused(
 async def test_burst_of_ten_on_two_slots_and_a_queue_of_four_admits_six(
     start_pod: StartPod, start_gateway: StartGateway
 ) -> None:
-    stand = await start_gateway(
-        await start_pod(slots=2, step=0.05), mode="Bounded", queue={"maximumRequests": 4}
-    )
+    pod = await start_pod(slots=2, behaviour=answer_when_released)
+    stand = await start_gateway(pod, mode="Bounded", queue={"maximumRequests": 4})
 
     async def ask() -> int:
         async with stand.complete(2) as response:
             await response.read()
             return int(response.status)
 
-    statuses = await gather(*(ask() for _ in range(10)))
+    clients = [create_task(ask()) for _ in range(10)]
+    await stand.until(lambda: stand.outcomes() == {"refused": 4})
+    pod.released.set()
+    statuses = await gather(*clients)
     assert sorted(statuses) == [200] * 6 + [503] * 4
     assert stand.outcomes() == {"good": 6, "refused": 4}
     await stand.settle()

@@ -59,6 +59,7 @@ async def test_restarted_pod_starts_with_its_own_speed(
 ) -> None:
     pod = await start_pod(ratio=3.0)
     stand = await start_gateway(pod)
+    await stand.until(lambda: available(stand) == 1)
     assert (await pod_shown(stand))["speed_ratio"] == 3.0
     pod.instance, pod.ratio = "instance-2", 1.5
     ledger = stand.gateway.scheduler.ledger
@@ -72,7 +73,7 @@ async def test_state_that_is_old_is_unknown_and_others_are_not_held_up(
 ) -> None:
     hanging, well = await start_pod(), await start_pod()
     stand = await start_gateway(hanging, well)
-    assert available(stand) == 2
+    await stand.until(lambda: available(stand) == 2)
     hanging.capacity_hangs = True
     polls = well.polls
     await stand.until(lambda: available(stand) == 1)

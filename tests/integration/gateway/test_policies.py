@@ -44,10 +44,10 @@ async def test_longest_waiting_request_is_displaced_for_shorter_ones_and_told_so
 async def test_first_token_objective_leaves_an_answer_alone_once_it_has_begun(
     start_pod: StartPod, start_gateway: StartGateway
 ) -> None:
-    pod = await start_pod(step=0.15)
+    pod = await start_pod(step=0.4)
     stand = await start_gateway(pod, objective="FirstToken")
-    headers = {"X-Deadline-Ms": "400"}
-    async with stand.complete(6, stream=True, headers=headers) as response:
+    headers = {"X-Deadline-Ms": "1500"}
+    async with stand.complete(5, stream=True, headers=headers) as response:
         assert (await response.read()).endswith(b"[DONE]\n\n")
     assert "X-Punctual-Remaining-Ms" not in pod.headers[0]
     await stand.settle()
