@@ -14,9 +14,10 @@ from pathlib import Path
 
 from charts.tools.helm import helm
 from charts.tools.values import build_schema, read_values, values_table
+from punctual_operator.adapter.manifests import build_manifests
 from punctual_operator.crd import build_crd
 from punctual_operator.rbac import NAMESPACE, RULES
-from punctual_operator.yaml_text import yaml_text
+from punctual_operator.yaml_text import yaml_documents, yaml_text
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "punctual"
@@ -41,6 +42,11 @@ def crd_text() -> str:
 def rules_text() -> str:
     """The operator's rights."""
     return yaml_text({"rules": [rule.manifest() for rule in RULES]})
+
+
+def adapter_text() -> str:
+    """The metrics adapter's objects, with words to replace for what the release decides."""
+    return yaml_documents(build_manifests(namespace="NAMESPACE", image="IMAGE"))
 
 
 def schema_text() -> str:
@@ -77,6 +83,7 @@ def values_source() -> str:
 FILES: dict[Path, Callable[[], str]] = {
     CHART / "files" / "crd.yaml": crd_text,
     CHART / "files" / "operator-rules.yaml": rules_text,
+    CHART / "files" / "metrics-adapter.yaml": adapter_text,
     CHART / "values.schema.json": schema_text,
     CHART / "README.md": readme_text,
     ROOT / "manifests" / "install.yaml": install_text,

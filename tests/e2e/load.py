@@ -33,6 +33,18 @@ class Outcomes:
         """The rows that ended so."""
         return [row for row in self.rows if row["outcome"] == outcome]
 
+    def assert_promises_kept(self) -> None:
+        """What was begun was finished in time; who was turned away was so by overload alone.
+
+        On a machine that is busy with other things a refusal is the right answer; a connection
+        that breaks, a late answer, or a client sent away because something stopped never is.
+        """
+        lost = ("failed", "late", "expired", "cancelled")
+        assert set(self.counts) <= {"good", "refused"}, self.describe(*lost)
+        codes = {str(row["refusal_code"]) for row in self.of("refused")}
+        assert codes <= {"deadline_unreachable"}, self.describe("refused")
+        assert self.counts["good"] > self.counts["refused"], self.describe("refused")
+
     def describe(self, *outcomes: str) -> str:
         """The counts, and the first rows of these outcomes, for a failed assertion."""
         shown = [row for outcome in outcomes for row in self.of(outcome)][:5]

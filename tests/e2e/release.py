@@ -62,7 +62,7 @@ class Release:
     def left_behind(self) -> list[str]:
         """What the release's namespace and the cluster still hold of it, but for the CRD."""
         kinds = "deployment,pod,service,serviceaccount,role,rolebinding,networkpolicy,pdb"
-        kinds += ",clusterrole,clusterrolebinding,priorityclass"
+        kinds += ",secret,clusterrole,clusterrolebinding,priorityclass,apiservice"
         selector = f"--selector=app.kubernetes.io/instance={NAME}"
         return self.kubectl("get", kinds, selector, "-o", "name").split()
 

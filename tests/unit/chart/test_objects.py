@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from punctual_operator.adapter.cluster import API_SERVICE_NAME
+from punctual_operator.adapter.manifests import build_manifests
+from punctual_operator.adapter.settings import SERVICE
+from punctual_operator.adapter.settings import parse_settings as parse_adapter_settings
 from punctual_operator.crd import build_crd
 from punctual_operator.rbac import RULES
 from punctual_operator.settings import DEFAULT_IMAGE, parse_settings
@@ -22,7 +26,11 @@ def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 
 def container(objects: list[dict[str, Any]]) -> dict[str, Any]:
     """The operator's container."""
-    (deployment,) = of_kind(objects, "Deployment")
+    deployment = next(
+        found
+        for found in of_kind(objects, "Deployment")
+        if found["metadata"]["name"].endswith("-operator")
+    )
     found: dict[str, Any] = deployment["spec"]["template"]["spec"]["containers"][0]
     return found
 
@@ -73,6 +81,38 @@ def test_probes_and_metrics_use_the_operators_ports(render_objects: RenderObject
     ports = {port["name"]: port["containerPort"] for port in found["ports"]}
     health = int(parse_settings([]).health.rpartition(":")[2])
     assert ports == {"health": health, "metrics": health + 1}
+
+
+def test_adapter_is_the_operators_and_off_unless_asked_for(render_objects: RenderObjects) -> None:
+    def is_of_adapter(found: dict[str, Any]) -> bool:
+        return bool(found["metadata"]["labels"]["app.kubernetes.io/component"] == "metrics-adapter")
+
+    assert not any(is_of_adapter(found) for found in render_objects())
+    given = filter(is_of_adapter, render_objects({"metricsAdapter": {"enabled": True}}))
+    objects = {(found["kind"], found["metadata"]["name"]): found for found in given}
+    for wanted in build_manifests():
+        found = objects.pop((wanted["kind"], wanted["metadata"]["name"]))
+        labels = found["metadata"].pop("labels")
+        assert wanted["metadata"].pop("labels").items() <= labels.items()
+        if wanted["kind"] == "Deployment":
+            wanted["spec"]["template"]["spec"]["containers"][0]["args"].append("--log-format=json")
+        assert found == wanted
+    # what it would make by itself, in the release, so that it goes with the release
+    assert set(objects) == {
+        ("Secret", f"{SERVICE}-tls"),
+        ("APIService", API_SERVICE_NAME),
+    }
+
+
+def test_adapter_accepts_its_command_line(render_objects: RenderObjects) -> None:
+    (deployment,) = [
+        found
+        for found in of_kind(render_objects({"metricsAdapter": {"enabled": True}}), "Deployment")
+        if found["metadata"]["name"] == SERVICE
+    ]
+    container = deployment["spec"]["template"]["spec"]["containers"][0]
+    settings = parse_adapter_settings(container["args"])
+    assert settings.port == container["ports"][0]["containerPort"]
 
 
 def test_long_release_names_give_valid_names(render_objects: RenderObjects) -> None:

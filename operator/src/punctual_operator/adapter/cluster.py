@@ -67,10 +67,8 @@ class Cluster(Api):
         body = {
             "apiVersion": "apiregistration.k8s.io/v1",
             "kind": "APIService",
-            "metadata": {
-                "name": API_SERVICE_NAME,
-                "labels": {"app.kubernetes.io/managed-by": FIELD_MANAGER},
-            },
+            # no labels: where Helm made the object, they are Helm's
+            "metadata": {"name": API_SERVICE_NAME},
             "spec": {
                 "group": GROUP,
                 "version": VERSION,
