@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 TIMEOUT = aiohttp.ClientTimeout(total=3.0)
 MAXIMUM_BYTES = 65_536
 AT_ONCE = 64
+SPREAD = 0.8
+"""Share of a round over which its questions are spread."""
 LONGEST_LABEL = 63
 
 Key = tuple[str, str]
@@ -81,7 +83,10 @@ class Sources:
         else:
             self._take(policies, pods)
         due = [(key, pod) for key, entry in self.entries.items() for pod in entry.pods]
-        await asyncio.gather(*(self._ask(key, pod) for key, pod in due))
+        # spread over the round, so that reads never wait for many answers at once
+        gap = SPREAD * self._poll / len(due) if self.asked and due else 0.0
+        asked = (self._ask(key, pod, place * gap) for place, (key, pod) in enumerate(due))
+        await asyncio.gather(*asked)
         self._note()
         self._metrics.rounds.inc()
         self.asked = True
@@ -110,7 +115,8 @@ class Sources:
             entry.book.set_replicas((pod.name for pod in entry.pods), now)
             self.entries[key] = entry
 
-    async def _ask(self, key: Key, pod: GatewayPod) -> None:
+    async def _ask(self, key: Key, pod: GatewayPod, pause: float) -> None:
+        await asyncio.sleep(pause)
         try:
             given = await self._read(pod.address)
             policy = given["policy"]

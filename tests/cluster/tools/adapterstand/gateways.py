@@ -45,7 +45,7 @@ class Gateways:
     """All replicas of one namespace, served by one thread."""
 
     def __init__(self, kubectl: Kubectl) -> None:
-        self._kubectl = kubectl
+        self.kubectl = kubectl
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -64,7 +64,7 @@ class Gateways:
     def remove(self, replica: Replica) -> None:
         """Delete a replica's pod."""
         replica.close()
-        self._kubectl("delete", "pod", replica.name, "--force", "--grace-period=0")
+        self.kubectl("delete", "pod", replica.name, "--force", "--grace-period=0")
 
     def close(self) -> None:
         """Stop all replicas."""
@@ -75,7 +75,7 @@ class Gateways:
         self._loop.close()
 
     def _run(self, policies: list[str], signals: object, speaks_for: str) -> list[Replica]:
-        namespace = self._kubectl.namespace
+        namespace = self.kubectl.namespace
         replicas = [
             Replica(f"gateway-{next(_numbers)}", speaks_for or name, namespace, signals)
             for name in policies
@@ -83,9 +83,9 @@ class Gateways:
         for replica in replicas:
             self._wait(self._serve(replica))
         pods = [_pod(one, name) for one, name in zip(replicas, policies, strict=True)]
-        self._kubectl.apply(pods)
+        self.kubectl.apply(pods)
         states = [pod | _status(one) for pod, one in zip(pods, replicas, strict=True)]
-        self._kubectl.apply(states, "--subresource=status", "--field-manager=kubelet")
+        self.kubectl.apply(states, "--subresource=status", "--field-manager=kubelet")
         return replicas
 
     async def _serve(self, replica: Replica) -> None:

@@ -103,24 +103,21 @@ class AdapterProcess:
         begun = self._rounds()
         wait_until(lambda: self._rounds() >= begun + count, "rounds are made", seconds=40)
 
-    def time_reads(self, namespace: str, policies: list[str], rounds: int) -> list[float]:
-        """Seconds of single reads by the front proxy, for the autoscaler's account."""
+    def time_reads(
+        self, namespace: str, policies: list[str], rounds: int
+    ) -> tuple[list[float], list[float]]:
+        """Seconds of reads as the autoscaler makes them, and of `/healthz` in between."""
         pki = self._cluster.control_plane.pki  # type: ignore[union-attr]  # ours has one
         context = _context()
         context.load_cert_chain(pki / "front-proxy-client.crt", pki / "front-proxy-client.key")
-        headers = {"X-Remote-User": "system:serviceaccount:kube-system:horizontal-pod-autoscaler"}
         connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=context)
-        times = []
+        path = f"{ROOT}/namespaces/{namespace}/punctual_offered_load?labelSelector=policy%3D"
+        reads, bare = [], []
         for policy in policies * rounds:
-            path = f"{ROOT}/namespaces/{namespace}/punctual_offered_load"
-            begun = time.perf_counter()
-            connection.request("GET", f"{path}?labelSelector=policy%3D{policy}", headers=headers)
-            with connection.getresponse() as answer:
-                assert answer.status == http.client.OK, answer.read()
-                answer.read()
-            times.append(time.perf_counter() - begun)
+            reads.append(_time(connection, path + policy))
+            bare.append(_time(connection, "/healthz"))
         connection.close()
-        return times
+        return reads, bare
 
     def _rounds(self) -> float:
         lines = self.metrics().splitlines()
@@ -152,6 +149,16 @@ class AdapterProcess:
             return 0, ""
         finally:
             connection.close()
+
+
+def _time(connection: http.client.HTTPSConnection, path: str) -> float:
+    headers = {"X-Remote-User": "system:serviceaccount:kube-system:horizontal-pod-autoscaler"}
+    begun = time.perf_counter()
+    connection.request("GET", path, headers=headers)
+    with connection.getresponse() as answer:
+        body = answer.read()
+        assert answer.status == http.client.OK, body
+    return time.perf_counter() - begun
 
 
 def _context() -> ssl.SSLContext:
