@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from punctual_admission.ticket import Request
+    from punctual_admission.ticket import Ticket
     from punctual_admission.track import Item, Track
 
 DEVIATIONS = 2.0
@@ -39,13 +39,14 @@ class Company:
     prompt_tokens: float = 0.0
 
     @classmethod
-    def of(cls, requests: Iterable[Request]) -> Company:
+    def of(cls, tickets: Iterable[Ticket]) -> Company:
         """The means; of nobody, the least company there can be."""
-        count = outputs = prompts = 0
-        for request in requests:
+        count = prompts = 0
+        outputs = 0.0
+        for ticket in tickets:
             count += 1
-            outputs += request.output_tokens
-            prompts += request.prompt_tokens
+            outputs += ticket.expected_tokens
+            prompts += ticket.request.prompt_tokens
         return cls(max(outputs / count, 1.0), prompts / count) if count else cls()
 
     def crowded_end(self, item: Item, track: Track) -> float:

@@ -24,6 +24,7 @@ from typing import Protocol
 from punctual_admission.displacement import find_displaced
 from punctual_admission.forecast import Forecast, Lateness, Trial
 from punctual_admission.outcomes import Reason
+from punctual_admission.output_length import OutputLength
 from punctual_admission.policy import Displacement, Enforcement, Mode, Objective, Order, Policy
 from punctual_admission.pool import Pod
 from punctual_admission.retry_after import retry_delay
@@ -73,6 +74,10 @@ class PoolView(Protocol):
         """The forecast of the present queue."""
         ...
 
+    def length(self, request: Request) -> OutputLength | None:
+        """What was learned of a request's output; None: it counts as the maximum."""
+        ...
+
     def jitter(self) -> float:
         """A uniform random number in [0, 1)."""
         ...
@@ -87,6 +92,8 @@ class Admission:
     """GPU-seconds."""
     pod_id: str | None
     """The pod that starts it at once, if one has a free slot."""
+    length: OutputLength | None = None
+    """What was learned of its output."""
     displaced: Ticket | None = None
     """The waiting request to give up for it."""
     would_refuse: Reason | None = None
@@ -106,6 +113,7 @@ class Case:
     prediction: Prediction
     trial: Trial
     displaced: Ticket | None
+    length: OutputLength | None = None
 
 
 def decide(policy: Policy, view: PoolView, request: Request, now: float) -> Admission | Refusal:
@@ -116,7 +124,7 @@ def decide(policy: Policy, view: PoolView, request: Request, now: float) -> Admi
     if reason is None or observed:
         pod_id = None if case.waits else case.trial.pod_id
         displaced = case.displaced if reason is None else None
-        return Admission(case.prediction, case.cost, pod_id, displaced, reason)
+        return Admission(case.prediction, case.cost, pod_id, case.length, displaced, reason)
     return Refusal(
         reason,
         case.prediction,
@@ -135,17 +143,20 @@ def _first_reason(case: Case) -> Reason | None:
 
 def examine(policy: Policy, view: PoolView, request: Request, now: float) -> Case:
     """Work out everything that the rules look at."""
-    newcomer = Item(request.prompt_tokens, request.output_tokens, request.deadline)
+    length = view.length(request)
+    newcomer = Item(request.prompt_tokens, request.output_tokens, request.deadline, length)
+    if length is not None:
+        newcomer.output_tokens, newcomer.variance = length.mean, length.variance
     trial, displaced = Trial(fits=False), None
     pods, queue = view.pods, view.queue
     cost = 0.0
     if pods:
-        cost = pods[0].engine.cost(request.prompt_tokens, request.output_tokens)
-        test = Lateness(now, view.margin, policy.objective)
+        cost = pods[0].engine.cost(request.prompt_tokens, newcomer.output_tokens)
+        test = Lateness(now, view.margin, policy.objective, policy.length_certainty)
         trial, displaced = _try(policy, view, request, newcomer, test)
     waits = bool(queue) or not any(pod.free_slots and pod.paused_until <= now for pod in pods)
     prediction = _prediction(policy, view, request, newcomer, now)
-    return Case(policy, view, request, cost, waits, prediction, trial, displaced)
+    return Case(policy, view, request, cost, waits, prediction, trial, displaced, length)
 
 
 def _try(
@@ -250,6 +261,8 @@ def _retry_may_help(case: Case) -> bool:
     request = case.request
     if not case.view.pods:
         return True
-    tokens = request.output_tokens if case.policy.objective is Objective.COMPLETION else 1
+    tokens: float = 1
+    if case.policy.objective is Objective.COMPLETION:
+        tokens = request.output_tokens if case.length is None else case.length.cases[0]
     fastest = min(pod.engine.alone(request.prompt_tokens, tokens) for pod in case.view.pods)
     return fastest * case.prediction.margin <= request.budget

@@ -37,8 +37,7 @@ def find_displaced(
     ahead = queue[: trial.first_late + (trial.first_late < place)]
     per_token, step = engine.prefill_per_token, engine.step_seconds[-1]
     own = per_token * newcomer.prompt_tokens + step * newcomer.output_tokens
-    requests = [ticket.request for ticket in ahead]
-    lengths = [per_token * r.prompt_tokens + step * r.output_tokens for r in requests]
+    lengths = [per_token * t.request.prompt_tokens + step * t.expected_tokens for t in ahead]
     longer = [(length, index) for index, length in enumerate(lengths) if length > own]
     for _, index in nlargest(ATTEMPTS, longer):
         attempt = forecast.insert(place, newcomer, test, without=index)

@@ -36,10 +36,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from heapq import heapify, heappop, heappush, heapreplace
+from math import hypot, sqrt
+from statistics import NormalDist
 
 from punctual_admission.company import Company
 from punctual_admission.line import Ahead, Line
+from punctual_admission.output_length import OutputLength
 from punctual_admission.policy import Objective
 from punctual_admission.pool import Pod
 from punctual_admission.ticket import Ticket
@@ -58,6 +62,13 @@ class Lateness:
     now: float
     margin: float
     objective: Objective
+    certainty: float = 0.9
+    """Probability with which a length that is not known must fit."""
+
+    @property
+    def deviations(self) -> float:
+        """`certainty` in standard deviations of a normal distribution."""
+        return _deviations(self.certainty)
 
     @property
     def completes(self) -> bool:
@@ -70,7 +81,24 @@ class Lateness:
 
     def late(self, item: Item) -> bool:
         """Whether the promise does not hold."""
+        if item.length is not None:
+            return self.chance(item, item.length, item.end) < self.certainty
         return self.misses(self.due(item), item.deadline)
+
+    def crowded_out(self, item: Item, end: float) -> bool:
+        """Whether the promise of a completion does not hold if the item ends at `end`."""
+        if item.length is not None:
+            return self.chance(item, item.length, end) < self.certainty
+        return self.misses(end, item.deadline)
+
+    def chance(self, item: Item, length: OutputLength, end: float) -> float:
+        """Probability that the deadline is met when an answer of mean length ends at `end`."""
+        latest = self.now + (item.deadline + EPSILON - self.now) / self.margin
+        seconds = latest - item.first_token
+        if not self.completes:
+            return OutputLength.of((0.0,)).chance(seconds, item.start_deviation)
+        pace = max((end - item.first_token) / max(item.output_tokens - 1, EPSILON), EPSILON)
+        return length.chance(1 + seconds / pace, item.start_deviation / pace)
 
     def misses(self, due: float, deadline: float) -> bool:
         """Whether what is due at `due` passes `deadline`, stretched by the margin."""
@@ -88,10 +116,18 @@ class Trial:
     """Place in the queue (newcomer included) of the first that is late; None: a running request."""
 
 
+@cache
+def _deviations(certainty: float) -> float:
+    return NormalDist().inv_cdf(certainty)
+
+
 def item_of(ticket: Ticket) -> Item:
     """A queued ticket as the forecast sees it."""
     request = ticket.request
-    return Item(request.prompt_tokens, request.output_tokens, request.deadline)
+    item = Item(request.prompt_tokens, ticket.expected_tokens, request.deadline)
+    if ticket.length is not None:
+        item.variance = ticket.length.variance
+    return item
 
 
 class Forecast:
@@ -114,7 +150,8 @@ class Forecast:
         self._company: Company | None = None
         self._pods = pods
         if len(pods) == 1 and pods[0].slots == 1 and not self._start[0].has_free_slot:
-            self._line = Line(self._start[0], queue, ahead or Ahead.of(queue), now)
+            running = sum([ticket.uncertainty for ticket in pods[0].residents.values()])
+            self._line = Line(self._start[0], queue, ahead or Ahead.of(queue), now, running)
 
     def next_end(self) -> float:
         """When the next running request ends; infinite when none runs."""
@@ -133,6 +170,8 @@ class Forecast:
             return Trial(self._line.append(newcomer, test), self._start[0].pod_id)
         candidates = _candidates(self._walk()[1], newcomer, self.now)
         waits = bool(self._queue) or not candidates[0].is_free(self.now)
+        if waits and newcomer.length is not None:
+            newcomer.start_deviation = self._deviation(self._variance(self._walk()[0]))
         for track in candidates:
             trial = _try_on(track, newcomer, self.now, test)
             if trial.fits and waits:
@@ -151,7 +190,7 @@ class Forecast:
             return Trial(late is None, first_late=late)
         before = self._ends_untouched(test)
         tracks = [track.copy() for track in self._start]
-        fresh = [Item(i.prompt_tokens, i.output_tokens, i.deadline) for i in self._walk()[0]]
+        fresh = [item_of(ticket) for ticket in self._queue]
         order = [*fresh[:place], newcomer, *fresh[place:]]
         limits = [*before[0][:place], NEVER, *before[0][place:]]
         if without is not None:
@@ -160,11 +199,15 @@ class Forecast:
         walk(tracks, order, self.now)
         for track in tracks:
             track.drain()
+        spares = self._spares(order, newcomer, test)
         if self._crowded_out(newcomer, self._start[0], test):
             return Trial(fits=False, first_late=order.index(newcomer))
         limits[order.index(newcomer)] = -NEVER
         for index, (item, limit) in enumerate(zip(order, limits, strict=True)):
-            if test.late(item) and test.due(item) > limit + EPSILON:
+            late = test.misses(test.due(item) + spares[index], item.deadline)
+            if item is newcomer:
+                late = test.late(item)
+            if late and test.due(item) > limit + EPSILON:
                 return Trial(fits=False, first_late=index)
         worse = any(
             test.late(item) and test.due(item) > limit + EPSILON
@@ -195,11 +238,32 @@ class Forecast:
         if not test.completes:
             return False
         if self._company is None:
-            waiting = [ticket.request for ticket in self._queue]
-            running = [t.request for pod in self._pods for t in pod.residents.values()]
+            waiting = list(self._queue)
+            running = [t for pod in self._pods for t in pod.residents.values()]
             self._company = Company.of(waiting or running)
-        end = self._company.crowded_end(newcomer, track)
-        return test.misses(end, newcomer.deadline)
+        return test.crowded_out(newcomer, self._company.crowded_end(newcomer, track))
+
+    def _variance(self, ahead: Sequence[Item]) -> float:
+        """Variance of the tokens still to come of those who run and of those ahead."""
+        running = [t.uncertainty for pod in self._pods for t in pod.residents.values()]
+        return sum(running) + sum([item.variance for item in ahead])
+
+    def _deviation(self, variance: float) -> float:
+        """Seconds of standard deviation that a variance of tokens ahead gives to a start."""
+        slots = sum([track.slots for track in self._start])
+        return max(track.steps[-1] for track in self._start) * sqrt(variance) / slots
+
+    def _spares(self, order: Sequence[Item], newcomer: Item, test: Lateness) -> list[float]:
+        """Seconds that each in `order` needs beyond its mean end, for lengths not known."""
+        variance = self._variance(())
+        spares = []
+        for item in order:
+            if item is newcomer:
+                item.start_deviation = self._deviation(variance)
+            own = self._start[0].steps[-1] * sqrt(item.variance)
+            spares.append(test.deviations * hypot(self._deviation(variance), own))
+            variance += item.variance
+        return spares
 
     def _residents(self) -> list[Item]:
         return [item for track in self._start for _, _, item in track.ends]

@@ -24,6 +24,7 @@ from punctual_admission.forecast import Forecast, Lateness, choose, item_of
 from punctual_admission.line import Ahead
 from punctual_admission.margin import Margin
 from punctual_admission.outcomes import Outcome, Reason
+from punctual_admission.output_length import OutputLength, OutputLengths
 from punctual_admission.policy import Mode, Objective, Order, Policy, Speed
 from punctual_admission.pool import Foreign, Pod, work_left
 from punctual_admission.service_time import ServiceModel, SpeedRatio
@@ -32,6 +33,10 @@ from punctual_admission.track import NEVER, Item, Track
 
 FORECAST_AGE = 0.002
 """Seconds for which a forecast may be used again while nothing changes but time."""
+
+
+START_CHANCE = 0.5
+"""Who has waited is started if its answer, of a length not known, fits with this probability."""
 
 
 class Ledger:
@@ -51,6 +56,7 @@ class Ledger:
         self.draining = False
         self.sojourns = Margin(confidence) if sojourns is None else sojourns
         self.services = Margin(confidence) if services is None else services
+        self.lengths = OutputLengths()
         self._ended = ended
         self._rng = random.Random() if rng is None else rng
         self._pods: dict[str, Pod] = {}
@@ -100,8 +106,16 @@ class Ledger:
 
     @property
     def margin(self) -> float:
-        """Factor on predicted sojourns."""
-        return self.sojourns.factor
+        """Factor on predicted sojourns.
+
+        Where lengths are learned, what they do to the wait is in the forecast's own deviations,
+        so the margin is that of services alone.
+        """
+        return self.services.factor if self.policy.learns_lengths else self.sojourns.factor
+
+    def length(self, request: Request) -> OutputLength | None:
+        """What was learned of a request's output; None: it counts as the maximum."""
+        return self.lengths.estimate(request) if self.policy.learns_lengths else None
 
     def forecast(self, now: float) -> Forecast:
         """The forecast of the present queue, at most `FORECAST_AGE` old."""
@@ -166,6 +180,8 @@ class Ledger:
     def complete(self, ticket: Ticket, now: float) -> Outcome:
         """The whole answer has come: GOOD or LATE; the only way to end that teaches."""
         self._teach(ticket, self._pod_of(ticket), now)
+        if self.policy.learns_lengths:
+            self.lengths.observe(ticket.request, ticket.generated)
         first = now if ticket.first_token is None else ticket.first_token
         due = now if self.policy.objective is Objective.COMPLETION else first
         outcome = Outcome.GOOD if due <= ticket.request.deadline else Outcome.LATE
@@ -272,7 +288,12 @@ class Ledger:
     def _issue(self, request: Request, answer: Admission) -> Ticket:
         self._sequence += 1
         ticket = Ticket(
-            request, self._sequence, answer.prediction, answer.cost, answer.would_refuse
+            request,
+            self._sequence,
+            answer.prediction,
+            answer.cost,
+            answer.length,
+            answer.would_refuse,
         )
         ticket.order = self._order(ticket)
         return ticket
@@ -288,13 +309,13 @@ class Ledger:
         for behind in self._queue[place + 1 :]:
             behind.overtaken = True
         self._queued_work += ticket.cost
-        self._ahead.add(ticket.request)
+        self._ahead.add(ticket)
         self._changed()
 
     def _dequeue(self, place: int) -> None:
         ticket = self._queue.pop(place)
         self._queued_work = self._queued_work - ticket.cost if self._queue else 0.0
-        self._ahead.add(ticket.request, -1)
+        self._ahead.add(ticket, -1)
         self._changed()
 
     def _pod_for(self, ticket: Ticket, now: float) -> Pod | None:
@@ -308,7 +329,8 @@ class Ledger:
     def _start_in_time(self, ticket: Ticket, pod: Pod, now: float) -> bool:
         if self.policy.expires:
             item = _joined(ticket, pod, now)
-            if Lateness(now, self.services.factor, self.policy.objective).late(item):
+            test = Lateness(now, self.services.factor, self.policy.objective, START_CHANCE)
+            if test.late(item):
                 ticket.state, ticket.outcome = State.ENDED, Outcome.EXPIRED
                 ticket.reason = Reason.DEADLINE_EXCEEDED
                 self._ended(ticket)
@@ -380,6 +402,7 @@ class Ledger:
 def _joined(ticket: Ticket, pod: Pod, now: float) -> Item:
     """The ticket as it would run if it joined the pod now."""
     item = item_of(ticket)
+    item.length = ticket.length
     if not pod.residents and not pod.foreign:
         engine = pod.engine
         item.start = pod.boundary(now)

@@ -1,24 +1,27 @@
 """The forecast for one pod with one slot that is busy: everybody starts where the one ahead ends.
 
 Then no walk is needed. Who stands at the tail starts when the running request ends plus the sum
-of the services ahead, and that sum needs three whole numbers, which the ledger keeps as requests
-come and go: how many wait, their prompt tokens, and their steps after the first token. Putting a
-request in or leaving one out moves everybody behind by its service.
+of the services ahead, and that sum needs a few whole numbers, which the ledger keeps as requests
+come and go: how many wait, their prompt tokens, their steps after the first token, and the
+variance of those where lengths are learned. Putting a request in or leaving one out moves
+everybody behind by its service.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from punctual_admission.forecast import Lateness
-    from punctual_admission.ticket import Request, Ticket
+    from punctual_admission.ticket import Ticket
     from punctual_admission.track import Item, Track
 
 _EPSILON = 1e-9
+UNIT = 10**9
 
 
 @dataclass(slots=True)
@@ -27,28 +30,50 @@ class Ahead:
 
     requests: int = 0
     prompt_tokens: int = 0
-    steps: int = 0
+    whole_steps: int = 0
+    """Steps after the first token, in units of 1 / UNIT: learned lengths are no whole numbers."""
+    whole_variance: int = 0
+    """Variance of the output tokens, in the same units."""
+
+    @property
+    def steps(self) -> float:
+        """Steps after the first tokens."""
+        return self.whole_steps / UNIT
+
+    @property
+    def variance(self) -> float:
+        """Variance of the output tokens."""
+        return self.whole_variance / UNIT
 
     @classmethod
     def of(cls, queue: Sequence[Ticket]) -> Ahead:
         """Sum up a queue."""
         total = cls()
         for ticket in queue:
-            total.add(ticket.request)
+            total.add(ticket)
         return total
 
-    def add(self, request: Request, sign: int = 1) -> None:
+    def add(self, ticket: Ticket, sign: int = 1) -> None:
         """Count a request in, or out with `sign` -1."""
         self.requests += sign
-        self.prompt_tokens += sign * request.prompt_tokens
-        self.steps += sign * (request.output_tokens - 1)
+        self.prompt_tokens += sign * ticket.request.prompt_tokens
+        length = ticket.length
+        if length is None:
+            self.whole_steps += sign * UNIT * (ticket.request.output_tokens - 1)
+        else:
+            self.whole_steps += sign * round(UNIT * (length.mean - 1))
+            self.whole_variance += sign * round(UNIT * length.variance)
 
 
 class Line:
     """The queue in front of one busy slot; `queue` is only read when somebody is overtaken."""
 
-    def __init__(self, track: Track, queue: Sequence[Ticket], ahead: Ahead, now: float) -> None:
+    def __init__(
+        self, track: Track, queue: Sequence[Ticket], ahead: Ahead, now: float, running: float
+    ) -> None:
+        """`running`: variance of the tokens that the running request still makes."""
         self._queue = queue
+        self._running = running
         self._ahead = ahead
         self._free_at = track.available_at(now)
         self._base, self._per_token = track.prefill_base, track.prefill_token
@@ -58,6 +83,7 @@ class Line:
     def append(self, newcomer: Item, test: Lateness) -> bool:
         """Whether `newcomer` fits at the tail; its times are filled in."""
         ahead = self._ahead
+        newcomer.start_deviation = self._step * sqrt(self._running + ahead.variance)
         self._seat(
             newcomer,
             self._free_at
@@ -78,6 +104,7 @@ class Line:
             ends[without - 1][1] if without else self._free_at
         )  # fmt: skip
         self._seat(newcomer, start - gone if without is not None and without < place else start)
+        newcomer.start_deviation = self._step * sqrt(self._variance(place, without))
         if test.late(newcomer):
             return place
         return self._first_late(place, newcomer, test, without, gone)
@@ -88,14 +115,27 @@ class Line:
         own = self._base + self._per_token * newcomer.prompt_tokens
         own += self._step * (newcomer.output_tokens - 1)
         which = 1 if test.completes else 0
-        ends = self._untouched()
+        ends, spare = self._untouched(), 0.0
+        variance = self._variance(place, without) + newcomer.variance
         for index in range(place, len(ends)):
             shift = own - gone if without is not None and without < index else own
-            if index == without or shift <= _EPSILON:
+            if index == without:
                 continue
-            if test.misses(ends[index][which] + shift, self._queue[index].request.deadline):
+            if variance or self._queue[index].length is not None:
+                variance += self._queue[index].uncertainty
+                spare = test.deviations * self._step * sqrt(variance)
+            if shift <= _EPSILON:
+                continue
+            if test.misses(ends[index][which] + shift + spare, self._queue[index].request.deadline):
                 return index + 1
         return None
+
+    def _variance(self, place: int, without: int | None) -> float:
+        """Variance of the tokens ahead of `place`, the running request's included."""
+        if not self._running and not self._ahead.whole_variance:
+            return 0.0
+        ahead = [t.uncertainty for i, t in enumerate(self._queue[:place]) if i != without]
+        return self._running + sum(ahead)
 
     def _untouched(self) -> list[tuple[float, float]]:
         """First token and end of everybody in the queue, if nobody joins."""
@@ -105,7 +145,7 @@ class Line:
             for ticket in self._queue:
                 request = ticket.request
                 first = time + base + per_token * request.prompt_tokens
-                time = first + step * (request.output_tokens - 1)
+                time = first + step * (ticket.expected_tokens - 1)
                 self._ends.append((first, time))
         return self._ends
 

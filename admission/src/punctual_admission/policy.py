@@ -86,6 +86,15 @@ class Speed(StrEnum):
     FIXED = "Fixed"
 
 
+class Lengths(StrEnum):
+    """What an answer's length is estimated from."""
+
+    MAXIMUM = "Maximum"
+    """Every answer counts as its `max_tokens`."""
+    LEARNED = "Learned"
+    """What completed requests of the same group with similar prompts made of theirs."""
+
+
 class Overdue(StrEnum):
     """What happens to running work whose deadline has passed."""
 
@@ -171,6 +180,14 @@ class Estimate:
     confidence_percent: int = integer(
         99, 50, 99, "Share of the promises that the safety margin is to keep."
     )
+    output_length: Lengths = choice(Lengths.MAXIMUM, "What an answer's length is estimated from.")
+    length_certainty_percent: int = integer(
+        99,
+        50,
+        99,
+        "Probability with which wait and own answer together must fit into the deadline, where "
+        "lengths are learned.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +244,16 @@ class Policy:
         if self.mode is Mode.UNLIMITED or self.mode is Mode.BOUNDED:
             return False
         return self.enforcement is Enforcement.ENFORCE
+
+    @property
+    def learns_lengths(self) -> bool:
+        """Whether lengths are learned."""
+        return self.estimate.output_length is Lengths.LEARNED
+
+    @property
+    def length_certainty(self) -> float:
+        """Probability with which a learned length must fit."""
+        return self.estimate.length_certainty_percent / 100
 
     @property
     def queue_work_limit(self) -> float | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from punctual_admission.outcomes import Outcome, Reason
+from punctual_admission.output_length import OutputLength
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +14,7 @@ class Request:
     """What the decision needs to know of a request.
 
     `arrival` and `deadline` are monotonic seconds; `output_tokens` is how many tokens to expect
-    at most.
+    at most; `group` names those whose answers have similar lengths (route, tier, tenant).
     """
 
     id: str
@@ -21,6 +22,7 @@ class Request:
     output_tokens: int
     arrival: float
     deadline: float
+    group: str = ""
 
     @property
     def budget(self) -> float:
@@ -89,6 +91,8 @@ class Ticket:
     prediction: Prediction
     cost: float
     """GPU-seconds, at the speed of admission."""
+    length: OutputLength | None = None
+    """What was learned of its output; None: it counts as the maximum."""
     would_refuse: Reason | None = None
     """What `enforcement: Observe` would have refused it for."""
     state: State = State.QUEUED
@@ -111,6 +115,20 @@ class Ticket:
     """Its place in the queue: ascending."""
 
     @property
-    def remaining(self) -> int:
+    def expected_tokens(self) -> float:
+        """Output tokens to expect of the whole answer."""
+        return self.request.output_tokens if self.length is None else self.length.mean
+
+    @property
+    def remaining(self) -> float:
         """Output tokens still to come; a request that outlives its estimate has one left."""
-        return max(self.request.output_tokens - self.generated, 1)
+        if self.length is None:
+            return max(self.request.output_tokens - self.generated, 1)
+        return self.length.left(self.generated)[0] if self.generated else self.length.mean
+
+    @property
+    def uncertainty(self) -> float:
+        """Variance of the output tokens still to come."""
+        if self.length is None:
+            return 0.0
+        return self.length.left(self.generated)[1] if self.generated else self.length.variance

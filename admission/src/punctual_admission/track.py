@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
+from punctual_admission.output_length import OutputLength
 from punctual_admission.pool import Foreign, Pod
 
 NEVER = float("inf")
@@ -22,8 +23,14 @@ class Item:
     """A request as the forecast sees it; times (monotonic seconds) are filled in by the walk."""
 
     prompt_tokens: int
-    output_tokens: int
+    output_tokens: float
     deadline: float
+    length: OutputLength | None = None
+    """The newcomer's, if it was learned; then `output_tokens` is its mean."""
+    variance: float = 0.0
+    """Of the output tokens."""
+    start_deviation: float = 0.0
+    """Standard deviation of the start, in seconds, from the lengths ahead."""
     start: float = NEVER
     """When an engine takes it up."""
     first_token: float = NEVER
@@ -62,7 +69,7 @@ class Track:
     def _seat_residents(self, pod: Pod, now: float) -> None:
         for ticket in pod.residents.values():
             request = ticket.request
-            item = Item(request.prompt_tokens, request.output_tokens, request.deadline)
+            item = Item(request.prompt_tokens, ticket.expected_tokens, request.deadline)
             first = ticket.first_token
             item.first_token = max(ticket.prefill_end, now) if first is None else first
             # A newcomer's first token, or the token of a step under way, comes before `time`.

@@ -11,7 +11,7 @@ from punctual_admission.pool import Pod
 from punctual_admission.service_time import ServiceModel
 from punctual_admission.ticket import Refusal, Request, State, Ticket
 from punctual_admission.track import Item, Track
-from support.admission import Certain, make_policy
+from support.admission import Certain, admitted, make_policy
 
 MODEL = ServiceModel((0.01, 0.014), 0.02, 0.001)
 
@@ -38,8 +38,10 @@ def test_one_slot_has_no_company() -> None:
 
 def test_means_are_those_of_the_requests() -> None:
     """Output and prompt tokens, and the least there can be of nobody."""
-    requests = [Request("a", 10, 4, 0, 1), Request("b", 30, 8, 0, 1)]
-    assert Company.of(requests) == Company(6.0, 20.0)
+    ledger = busy_ledger()
+    admitted(ledger.offer(Request("c", 10, 4, 0.0, 9.0), 0.0))
+    admitted(ledger.offer(Request("d", 30, 8, 0.0, 9.0), 0.0))
+    assert Company.of(ledger.queue) == Company(6.0, 20.0)
     assert Company.of([]) == Company(1.0, 0.0)
 
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from punctual_admission.forecast import Forecast, Lateness, Trial
+from punctual_admission.forecast import Forecast, Lateness, Trial, item_of
 from punctual_admission.line import Ahead
+from punctual_admission.output_length import OutputLength
 from punctual_admission.policy import Objective
 from punctual_admission.pool import Pod
 from punctual_admission.service_time import ServiceModel
@@ -17,24 +18,30 @@ from punctual_admission.track import Item
 NUMBERS = Prediction(0, 0, 1, 1, 0, 0, 1, 0, 0)
 
 
-def ticket_of(number: int, prompt: int, output: int, deadline: float) -> Ticket:
-    """A ticket as far as the forecast reads it."""
-    return Ticket(Request(f"r{number}", prompt, output, 0.0, deadline), number, NUMBERS, 0.0)
+def ticket_of(
+    number: int, prompt: int, output: int, deadline: float, cases: list[int] | None = None
+) -> Ticket:
+    """A ticket as far as the forecast reads it; `cases` are learned lengths."""
+    request = Request(f"r{number}", prompt, output, 0.0, deadline)
+    length = None if cases is None else OutputLength.of(sorted(cases))
+    return Ticket(request, number, NUMBERS, 0.0, length)
 
 
+lengths = st.none() | st.lists(st.sampled_from([1, 3, 10, 40]), min_size=1, max_size=4)
 tickets = st.builds(
     ticket_of,
     st.just(0),
     st.integers(0, 50),
     st.sampled_from([1, 2, 4, 16, 64]),
     st.floats(0.1, 8.0),
+    lengths,
 )
 
 
-def busy_pod(prompt: int, output: int, generated: int) -> Pod:
+def busy_pod(prompt: int, output: int, generated: int, cases: list[int] | None) -> Pod:
     """A pod with one slot that is taken."""
     pod = Pod("p", ServiceModel((0.01,), 0.005, 0.0002))
-    running = ticket_of(1, prompt, output, 100.0)
+    running = ticket_of(1, prompt, output, 100.0, cases)
     running.generated, running.prefill_end = min(generated, output - 1), 0.02
     if running.generated:
         running.first_token = pod.step_started = 0.02
@@ -57,19 +64,20 @@ def times(item: Item) -> tuple[float, float, float]:
 @settings(max_examples=300, deadline=None)
 @given(
     st.lists(tickets, max_size=12), tickets, st.integers(0, 12), st.integers(0, 12),
-    st.integers(0, 3), st.sampled_from(Objective), st.sampled_from([1.0, 1.1]),
+    st.integers(0, 3), st.sampled_from(Objective), st.sampled_from([1.0, 1.1]), lengths,
 )  # fmt: skip
 def test_sums_say_what_the_walk_says(
     queue: list[Ticket], other: Ticket, place: int, without: int, generated: int,
-    objective: Objective, margin: float,
+    objective: Objective, margin: float, running: list[int] | None,
 ) -> None:  # fmt: skip
     """Same fit, same first late one and same times, at the tail and ahead, with one left out."""
-    pod, test = busy_pod(7, 16, generated), Lateness(0.02, margin, objective)
+    pod, test = busy_pod(7, 16, generated, running), Lateness(0.02, margin, objective)
     line, walk = Forecast([pod], queue, 0.02, Ahead.of(queue)), walked(pod, queue)
-    request = other.request
 
     def newcomer() -> Item:
-        return Item(request.prompt_tokens, request.output_tokens, request.deadline)
+        item = item_of(other)
+        item.length = other.length
+        return item
 
     place = min(place, len(queue))
     gone = without if without < len(queue) else None

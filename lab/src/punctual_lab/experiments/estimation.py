@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from punctual_admission.outcomes import Outcome
@@ -29,9 +30,14 @@ TITLE = "What an estimate costs: lengths and speed"
 HELP = "true, maximum and learned lengths; fixed and tracked speed under a slowdown"
 LOADS = (0.8, 1.0, 2.0)
 SECONDS = 600.0
-SHORTEST_SHARE = 0.0
-"""Callers stop anywhere between this share of the maximum and all of it, uniformly."""
-LENGTHS: dict[str, dict[str, Any]] = {"true": {}, "maximum": {}}
+HABITS = {"about half": (0.45, 0.55), "anywhere": (0.0, 1.0)}
+"""Where callers stop: a share of the maximum, uniform between the two."""
+LENGTHS: dict[str, dict[str, Any]] = {
+    "true": {},
+    "maximum": {},
+    "learned 90": {"outputLength": "Learned", "lengthCertaintyPercent": 90},
+    "learned 99": {"outputLength": "Learned", "lengthCertaintyPercent": 99},
+}
 """The estimate section of the policy for each kind of knowledge."""
 SPEEDS = ("Fixed, no margin", "Fixed", "Tracking")
 SLOWDOWN = 2.2
@@ -54,7 +60,8 @@ def measure(options: Options) -> Summary:
     seconds = SECONDS / 4 if options.quick else SECONDS
     seeds = options.seeds(10, 3)
     lengths = [
-        {"knowledge": knowledge, "load": load, "seed": seed, "seconds": seconds}
+        {"habit": habit, "knowledge": knowledge, "load": load, "seed": seed, "seconds": seconds}
+        for habit in HABITS
         for load in LOADS
         for knowledge in LENGTHS
         for seed in seeds
@@ -73,19 +80,20 @@ def measure(options: Options) -> Summary:
     }
 
 
-def stopping_early(arrivals: list[Arrival], seed: int) -> list[Arrival]:
+def stopping_early(arrivals: list[Arrival], habit: str, seed: int) -> list[Arrival]:
     """The same requests, each ending somewhere before its maximum."""
     rng = random.Random(seed + 1_000_003)
+    low, high = HABITS[habit]
     return [
-        replace(a, output_tokens=max(1, round(a.max_tokens * rng.uniform(SHORTEST_SHARE, 1))))
+        replace(a, output_tokens=max(1, round(a.max_tokens * rng.uniform(low, high))))
         for a in arrivals
     ]
 
 
-def play_lengths(knowledge: str, load: float, seed: int, seconds: float) -> Summary:
-    """One kind of knowledge; load is in work really asked for."""
-    full = load / ((1 + SHORTEST_SHARE) / 2)
-    arrivals = stopping_early(reference.reference_arrivals(full, seconds, seed), seed)
+def play_lengths(habit: str, knowledge: str, load: float, seed: int, seconds: float) -> Summary:
+    """One kind of knowledge; load is in work really done by callers of this habit."""
+    full = reference.reference_arrivals(load * 2, seconds, seed)
+    arrivals = stopping_early(full, habit, seed)
     if knowledge == "true":
         arrivals = [replace(a, max_tokens=a.actual_tokens) for a in arrivals]
     policy = reference.reference_policy(
@@ -123,12 +131,12 @@ def play_slowdown(speed: str, load: float, seed: int, seconds: float) -> Summary
 
 def _length_cells(tasks: list[dict[str, Any]], results: list[Summary]) -> dict[str, Any]:
     cells: dict[str, Any] = {}
-    for load in LOADS:
+    for habit, load in product(HABITS, LOADS):
         shares = {}
         for knowledge in LENGTHS:
             ours = [
                 r for t, r in zip(tasks, results, strict=True)
-                if t["load"] == load and t["knowledge"] == knowledge
+                if (t["habit"], t["load"], t["knowledge"]) == (habit, load, knowledge)
             ]  # fmt: skip
             mean, error = mean_and_error([share_good(one) for one in ours])
             total = sum(one["total"] for one in ours)
@@ -141,7 +149,7 @@ def _length_cells(tasks: list[dict[str, Any]], results: list[Summary]) -> dict[s
             }
         for one in shares.values():
             one["lost"] = 1 - one["share"] / shares["true"]["share"]
-        cells[f"{load:g}"] = shares
+        cells[f"{habit}, {load:g}"] = shares
     return cells
 
 
@@ -174,12 +182,13 @@ def describe(summary: Summary) -> list[Block]:
             )  # fmt: skip
     return [
         Text(
-            f"Lengths: callers stop after {SHORTEST_SHARE:.0%} to 100 % of their maximum. Load "
+            "Lengths: callers stop at about half of their maximum (45 to 55 %), or anywhere. Load "
             "counts the work really done. `true` knows each length, `maximum` counts the most it "
-            "can be."
+            "can be, `learned` what completed requests made of theirs, to be kept with 90 or 99 %. "
+            "What a caller will do with its own request nobody can know here: that part stays lost."
         ),
         TableBlock(
-            ("load, knowledge", "in time", "lost against true", "late", "expired"),
+            ("callers stop, load, knowledge", "in time", "lost against true", "late", "expired"),
             tuple(lengths),
             "What the gateway knows of lengths, mode Predictive",
         ),

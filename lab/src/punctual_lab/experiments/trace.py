@@ -8,7 +8,7 @@ Every request asks for the clipped maximum; how much it really makes is only in 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,12 +47,20 @@ class Rule:
     mode: str = "Predictive"
     told: str = "maximum"
     """`true`: each length is known; `maximum`: the clipped maximum for all."""
-    estimate: tuple[tuple[str, Any], ...] = ()
+    certainty: int | None = None
+    """Percent with which a learned length must fit; None: nothing is learned."""
+    prompts: bool = True
+    """Whether lengths are told apart by their prompts."""
 
 
 RULES = {
     "true lengths": Rule(told="true"),
     "maximum": Rule(),
+    "learned 90": Rule(certainty=90),
+    "learned 95": Rule(certainty=95),
+    "learned 99": Rule(certainty=99),
+    "blind 90": Rule(certainty=90, prompts=False),
+    "blind 99": Rule(certainty=99, prompts=False),
     "Bounded 8": Rule(mode="Bounded"),
 }
 
@@ -101,8 +109,7 @@ def play(
     """One rule on one pool at one load."""
     model = pool_model(pool)
     arrivals = build_arrivals(Path(recorded), limit, max_tokens, deadline, model, load)
-    told = RULES[rule].told == "true"
-    shown = [as_known(arrival) for arrival in arrivals] if told else arrivals
+    shown = [as_seen(arrival, RULES[rule]) for arrival in arrivals]
     records = World(build_policy(RULES[rule], deadline), [PodSpec(model)]).run(shown)
     counts = tally(records)
     del counts["by_tokens"]
@@ -119,13 +126,16 @@ def pool_model(pool: str) -> ServiceModel:
 
 def build_policy(rule: Rule, deadline: float) -> Policy:
     """The policy of a rule; late work is cut off."""
+    estimate: dict[str, Any] = {}
+    if rule.certainty is not None:
+        estimate = {"outputLength": "Learned", "lengthCertaintyPercent": rule.certainty}
     return policy_from_spec(
         {
             "model": "m",
             "mode": rule.mode,
             "overdue": "Cancel",
             "deadline": {"defaultMilliseconds": round(deadline * 1000)},
-            "estimate": dict(rule.estimate),
+            "estimate": estimate,
         }
     )
 
@@ -139,14 +149,18 @@ def build_arrivals(
     span = trace[-1].at_seconds or 1.0
     scale = work / load / span
     return [
-        Arrival(r.at_seconds * scale, 0, max_tokens, deadline, output_tokens=r.max_tokens)
+        Arrival(
+            r.at_seconds * scale, r.prompt_tokens, max_tokens, deadline, output_tokens=r.max_tokens
+        )
         for r in trace
     ]
 
 
-def as_known(arrival: Arrival) -> Arrival:
-    """The same request, its length told to the gateway."""
-    return Arrival(arrival.at, arrival.prompt_tokens, arrival.actual_tokens, arrival.budget)
+def as_seen(arrival: Arrival, rule: Rule) -> Arrival:
+    """The request as the gateway sees it: its length told, or its prompt hidden."""
+    if rule.told == "true":
+        return replace(arrival, max_tokens=arrival.actual_tokens)
+    return arrival if rule.prompts else replace(arrival, prompt_tokens=0)
 
 
 def describe(summary: Summary) -> list[Block]:

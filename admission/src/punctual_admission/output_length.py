@@ -1,0 +1,129 @@
+"""How long an answer will be, learned from those that ended.
+
+`max_tokens` is a bound; callers use some share of it. What share depends on who asks and, often
+strongly, on the prompt. So the estimate for a request is the list of shares used by the
+`NEIGHBOURS` completed requests of its group (model, route or tier) with the most similar prompt
+length, out of the last `WINDOW`. Until there are that many, each missing one counts as the whole
+maximum: a cold start is the maximum.
+
+From the list come the mean and the variance of the length (the queue ahead is a sum of such), the
+probability that the answer ends within so many tokens (own service), and for a running request
+what is left given the tokens it has made: mean and variance over the neighbours that were longer.
+
+Only completed answers teach. An answer that was cut off says only that it was longer; such are
+rare while promises are kept, and left out.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from dataclasses import dataclass
+from math import erf, sqrt
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from punctual_admission.ticket import Request
+
+WINDOW = 1000
+NEIGHBOURS = 64
+MOST_GROUPS = 256
+"""Groups beyond this many share one: their names may come from callers."""
+
+
+@dataclass(slots=True)
+class OutputLength:
+    """The distribution of one answer's length: ascending tokens of equally likely cases."""
+
+    cases: Sequence[float]
+    mean: float
+    variance: float
+
+    @classmethod
+    def of(cls, cases: Sequence[float]) -> OutputLength:
+        """From at least one case, ascending."""
+        count = len(cases)
+        mean = sum(cases) / count
+        return cls(cases, mean, max(sum([c * c for c in cases]) / count - mean * mean, 0.0))
+
+    def chance(self, tokens: float, deviation: float) -> float:
+        """Probability that the answer has at most `tokens` tokens, that limit itself being normal
+        with the given standard deviation (tokens).
+        """
+        if deviation <= 0:
+            return bisect_right(self.cases, tokens + 1e-9) / len(self.cases)
+        scale = 1 / (deviation * sqrt(2))
+        likely = [erf((tokens - case) * scale) for case in self.cases]
+        return 0.5 + 0.5 * sum(likely) / len(likely)
+
+    def left(self, generated: int) -> tuple[float, float]:
+        """Mean and variance of the tokens still to come after `generated`; at least one comes."""
+        longer = self.cases[bisect_right(self.cases, generated) :]
+        if not longer:
+            return 1.0, 0.0
+        rest = OutputLength.of(longer)
+        return max(rest.mean - generated, 1.0), rest.variance
+
+
+class OutputLengths:
+    """Learns the lengths of all groups."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, _History] = {}
+
+    def estimate(self, request: Request) -> OutputLength:
+        """The length of a request, from the most similar ones."""
+        known = self._groups.get(self._group(request))
+        shares = [] if known is None else known.similar(request.prompt_tokens)
+        whole = [1.0] * (NEIGHBOURS - len(shares))
+        maximum = request.output_tokens
+        return OutputLength.of([max(share * maximum, 1.0) for share in sorted(shares) + whole])
+
+    def observe(self, request: Request, tokens: int) -> None:
+        """Learn from a completed answer of so many tokens."""
+        group = self._group(request)
+        known = self._groups.get(group)
+        if known is None:
+            known = self._groups[group] = _History()
+        known.add(request.prompt_tokens, min(tokens / max(request.output_tokens, 1), 1.0))
+
+    def _group(self, request: Request) -> str:
+        if request.group in self._groups or len(self._groups) < MOST_GROUPS:
+            return request.group
+        return ""
+
+
+class _History:
+    """The last `WINDOW` completed requests of a group, in order of their prompt lengths.
+
+    A record is (prompt tokens, serial number, share): of equal prompts the newest are taken.
+    """
+
+    def __init__(self) -> None:
+        self._serial = 0
+        self._newest: deque[tuple[int, int, float]] = deque()
+        self._ordered: list[tuple[int, int, float]] = []
+
+    def add(self, prompt_tokens: int, share: float) -> None:
+        """Keep one, forget the oldest."""
+        self._serial += 1
+        record = (prompt_tokens, self._serial, share)
+        self._newest.append(record)
+        insort(self._ordered, record)
+        if len(self._newest) > WINDOW:
+            del self._ordered[bisect_left(self._ordered, self._newest.popleft())]
+
+    def similar(self, prompt_tokens: int) -> list[float]:
+        """Shares of the `NEIGHBOURS` with the most similar prompts, or of all there are."""
+        ordered = self._ordered
+        low = high = bisect_left(ordered, (prompt_tokens + 1, 0, 0.0))
+        while high - low < NEIGHBOURS and high - low < len(ordered):
+            above = ordered[high][0] - prompt_tokens if high < len(ordered) else None
+            below = prompt_tokens - ordered[low - 1][0] if low else None
+            if below is None or (above is not None and above < below):
+                high += 1
+            else:
+                low -= 1
+        return [share for _, _, share in ordered[low:high]]
