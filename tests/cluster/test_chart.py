@@ -78,7 +78,9 @@ def monitors(kubectl: Kubectl) -> Any:
 def check(kubectl: Kubectl, objects: list[dict[str, Any]]) -> None:
     """Let the server check each object against its schema; unknown fields are errors."""
     for found in objects:
-        kubectl.apply(found, "--dry-run=server", "--validate=strict", "--force-conflicts")
+        namespace = found["metadata"].get("namespace", kubectl.namespace)
+        there = Kubectl(kubectl.kubeconfig, namespace)
+        there.apply(found, "--dry-run=server", "--validate=strict", "--force-conflicts")
 
 
 @pytest.mark.parametrize(
