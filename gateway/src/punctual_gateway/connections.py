@@ -14,6 +14,8 @@ from punctual_gateway.wire import PodConnection
 KEEP_ALIVE = 4.0
 """Seconds that an idle connection is kept: less than common servers keep theirs (5 s)."""
 CONNECT_TIMEOUT = 2.0
+END_TIMEOUT = 1.0
+"""Seconds for the end of a body whose last event has come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +66,26 @@ class Connections:
             )
         return connection
 
-    def give_back(self, address: Address, connection: PodConnection) -> None:
-        """Keep the connection if its answer was read to the end, close it otherwise."""
-        if not connection.reusable:
+    def give_back(self, address: Address, connection: PodConnection, *, said_all: bool) -> None:
+        """Keep the connection if its answer is over, close it otherwise.
+
+        `said_all`: the pod's last event has come, and only the end of the body is missing, which
+        servers like to send apart. It is waited for, in the background.
+        """
+        if connection.reusable:
+            self._keep(address, connection)
+        elif said_all:
+            loop = asyncio.get_running_loop()
+            timer = loop.call_later(END_TIMEOUT, connection.close)
+            connection.when_over(lambda: self._end(address, connection, timer))
+        else:
             connection.close()
-            return
+
+    def _end(self, address: Address, connection: PodConnection, timer: asyncio.TimerHandle) -> None:
+        timer.cancel()
+        self.give_back(address, connection, said_all=False)
+
+    def _keep(self, address: Address, connection: PodConnection) -> None:
         now, idle = time.monotonic(), self._idle[address]
         while idle and idle[0][0] < now - KEEP_ALIVE:
             idle.pop(0)[1].close()

@@ -70,6 +70,7 @@ class Upstream:
         self._connection: PodConnection | None = None
         self._events = EventReader()
         self._answered = False
+        self._said_all = False
 
     async def open(self, path: str, body: bytes, headers: Mapping[str, str]) -> None:
         """Send the call and read the head of the answer.
@@ -95,6 +96,7 @@ class Upstream:
             while data := await self._connection.read():
                 self._answered = True
                 if events := self._events.feed(data):
+                    self._said_all = events[-1].done
                     return events
         except (WireError, OSError) as error:
             raise self._fault(error) from error
@@ -106,7 +108,7 @@ class Upstream:
         """Give the connection back when the answer was read to its end, and close it otherwise."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._connections.give_back(self._address, connection)
+            self._connections.give_back(self._address, connection, said_all=self._said_all)
 
     async def _connect(self) -> PodConnection:
         idle = self._connections.try_reuse(self._address)

@@ -8,6 +8,7 @@ nobody here reads. This one sends bytes that are ready, parses the head and the 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import cast
 
@@ -52,6 +53,7 @@ class PodConnection(asyncio.Protocol):
         self._keep = False
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._when_over: Callable[[], None] | None = None
 
     # --- for the caller ----------------------------------------------------------------------
 
@@ -96,6 +98,10 @@ class PodConnection(asyncio.Protocol):
             self._transport.resume_reading()
         self._size = 0
         return body
+
+    def when_over(self, call: Callable[[], None]) -> None:
+        """Call once when the present answer, or the connection, has ended."""
+        self._when_over = call
 
     def close(self) -> None:
         """End the connection at once."""
@@ -146,6 +152,9 @@ class PodConnection(asyncio.Protocol):
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+        if self._when_over is not None and (self._phase is _Phase.DONE or self._error is not None):
+            call, self._when_over = self._when_over, None
+            call()
 
     # --- parsing -----------------------------------------------------------------------------
 
