@@ -82,15 +82,18 @@ def test_drained_node_loses_nothing(service: Service, release: Release) -> None:
     load = service.load_elsewhere(node, SECONDS, RATE, *CLIENT)
     try:
         selector = "--pod-selector=punctual.dev/policy=quickstart"
-        service.kubectl("drain", node, selector, "--ignore-daemonsets", "--timeout=58s")
+        options = ("--ignore-daemonsets", "--delete-emptydir-data", "--timeout=58s")
+        service.kubectl("drain", node, selector, *options)
         load.wait().assert_promises_kept()
     finally:
         service.kubectl("uncordon", node)
 
 
 def test_stopped_gateway_finishes_the_answers_that_it_streams(service: Service) -> None:
-    """SIGTERM to the only replica: what it admitted arrives whole, the rest finds its successor."""
+    """SIGTERM to one of two replicas: what it admitted arrives whole, the rest finds the other."""
+    service.wait_applied(service.change({"gateway": {"replicas": 2}}))
     load = service.load(SECONDS, RATE, *CLIENT, "--stream")
-    service.kubectl("delete", "pod", GATEWAY_PODS, "--wait=false")
+    victim = service.pods(GATEWAY_PODS)[0]["metadata"]["name"]
+    service.kubectl("delete", "pod", victim, "--wait=false")
     service.wait_rolled_out(GATEWAY)
     load.wait().assert_promises_kept()
