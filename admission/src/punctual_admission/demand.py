@@ -5,7 +5,7 @@ of s over a window divided by its length, so one pod at its best sustainable thr
 A bounded quantity such as the wait of admitted requests saturates once admission control works; W
 does not, because a refused request counts as an admitted one does.
 
-    offered load = max(W over the long window, W over the short one - 2 sigma) + backlog / drain
+    offered load = max(W over the long window, W over the short one - 3 sigma) + backlog / drain
 
 with sigma = sqrt(sum of s^2) / length, the standard deviation of a compound Poisson sum: the short
 window follows a step within seconds, and its noise moves nothing. Backlog is the work that waits,
@@ -26,7 +26,7 @@ from itertools import accumulate
 LONG_SECONDS = 60
 SHORT_SECONDS = 10
 DRAIN_SECONDS = 60.0
-SURGE_SIGMAS = 2.0
+SURGE_SIGMAS = 3.0
 FINEST_WAIT = 0.001
 """Seconds: the first bucket of waits ends here."""
 WAIT_GROWTH = 1.1
