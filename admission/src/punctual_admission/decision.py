@@ -78,6 +78,10 @@ class PoolView(Protocol):
         """What was learned of a request's output; None: it counts as the maximum."""
         ...
 
+    def held(self, request: Request, now: float) -> float:
+        """GPU-seconds that this request has to leave to other size classes."""
+        ...
+
     def jitter(self) -> float:
         """A uniform random number in [0, 1)."""
         ...
@@ -114,6 +118,8 @@ class Case:
     trial: Trial
     displaced: Ticket | None
     length: OutputLength | None = None
+    held: float = 0.0
+    """Seconds of wait that are kept free for other size classes."""
 
 
 def decide(policy: Policy, view: PoolView, request: Request, now: float) -> Admission | Refusal:
@@ -156,7 +162,8 @@ def examine(policy: Policy, view: PoolView, request: Request, now: float) -> Cas
         trial, displaced = _try(policy, view, request, newcomer, test)
     waits = bool(queue) or not any(pod.free_slots and pod.paused_until <= now for pod in pods)
     prediction = _prediction(policy, view, request, newcomer, now)
-    return Case(policy, view, request, cost, waits, prediction, trial, displaced, length)
+    held = view.held(request, now) / len(pods) if policy.size_classes and pods else 0.0
+    return Case(policy, view, request, cost, waits, prediction, trial, displaced, length, held)
 
 
 def _try(
@@ -239,6 +246,14 @@ def deadline_unreachable(case: Case) -> Reason | None:
     return Reason.DEADLINE_UNREACHABLE
 
 
+def tier_share_exhausted(case: Case) -> Reason | None:
+    """It would fit, but into room that is kept for other size classes."""
+    if case.policy.mode is not Mode.PREDICTIVE or not case.waits:
+        return None
+    over = case.prediction.excess + case.held * case.prediction.margin > 0
+    return Reason.TIER_SHARE_EXHAUSTED if case.held and over else None
+
+
 RULES: tuple[Callable[[Case], Reason | None], ...] = (
     draining,
     pool_exhausted,
@@ -246,6 +261,7 @@ RULES: tuple[Callable[[Case], Reason | None], ...] = (
     work_limit,
     pool_headroom_exhausted,
     deadline_unreachable,
+    tier_share_exhausted,
 )
 NEVER_OBSERVED = frozenset({Reason.DRAINING, Reason.POOL_EXHAUSTED})
 """Reasons that hold whatever `enforcement` says: there is nothing to run the request on."""

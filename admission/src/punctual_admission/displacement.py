@@ -4,7 +4,8 @@ Moore and Hodgson (1968): go through the jobs in order of their deadlines; at th
 is late, drop the longest of those up to it. For jobs that are all present on one machine this
 makes as many on time as any schedule can. Here the queue was feasible before the newcomer, so one
 drop restores it on one slot; with several slots the drop is verified by the forecast, and the
-newcomer is refused when it does not help. Running requests are never given up.
+newcomer is refused when it does not help. Running requests are never given up, and those of a size
+class with a reserved share are not either.
 """
 
 from __future__ import annotations
@@ -38,7 +39,11 @@ def find_displaced(
     per_token, step = engine.prefill_per_token, engine.step_seconds[-1]
     own = per_token * newcomer.prompt_tokens + step * newcomer.output_tokens
     lengths = [per_token * t.request.prompt_tokens + step * t.expected_tokens for t in ahead]
-    longer = [(length, index) for index, length in enumerate(lengths) if length > own]
+    longer = [
+        (length, index)
+        for index, length in enumerate(lengths)
+        if length > own and not ahead[index].kept
+    ]
     for _, index in nlargest(ATTEMPTS, longer):
         attempt = forecast.insert(place, newcomer, test, without=index)
         if attempt.fits:

@@ -28,6 +28,7 @@ from punctual_admission.output_length import OutputLength, OutputLengths
 from punctual_admission.policy import Mode, Objective, Order, Policy, Speed
 from punctual_admission.pool import Foreign, Pod, work_left
 from punctual_admission.service_time import ServiceModel, SpeedRatio
+from punctual_admission.shares import Shares, class_of
 from punctual_admission.ticket import Refusal, Request, State, Ticket
 from punctual_admission.track import NEVER, Item, Track
 
@@ -57,6 +58,7 @@ class Ledger:
         self.sojourns = Margin(confidence) if sojourns is None else sojourns
         self.services = Margin(confidence) if services is None else services
         self.lengths = OutputLengths()
+        self._shares = Shares()
         self._ended = ended
         self._rng = random.Random() if rng is None else rng
         self._pods: dict[str, Pod] = {}
@@ -124,6 +126,11 @@ class Ledger:
             known = self._forecast = Forecast(self.pods, self._queue, now, self._ahead)
         return known
 
+    def held(self, request: Request, now: float) -> float:
+        """GPU-seconds that this request has to leave to other size classes."""
+        window, tokens = self.policy.budget(None), request.output_tokens
+        return self._shares.hold(self.policy.size_classes, tokens, window, len(self.pods), now)
+
     def jitter(self) -> float:
         """A uniform random number in [0, 1)."""
         return self._rng.random()
@@ -136,13 +143,15 @@ class Ledger:
         The ticket runs if a slot was free, and waits otherwise. In mode Deadline it may have
         ended: it reached the front at once and could not finish in time.
         """
+        if self.policy.size_classes:
+            self._ask(request, now)
         answer = decide(self.policy, self, request, now)
         if isinstance(answer, Refusal):
             return answer
         if answer.displaced is not None:
             self.end(answer.displaced, Outcome.EXPIRED, now, Reason.DISPLACED)
             self._ended(answer.displaced)
-        ticket = self._issue(request, answer)
+        ticket = self._issue(request, answer, now)
         pod = None if answer.pod_id is None else self._pods[answer.pod_id]
         if pod is None:
             self._enqueue(ticket)
@@ -285,7 +294,7 @@ class Ledger:
 
     # --- inside ------------------------------------------------------------------------------
 
-    def _issue(self, request: Request, answer: Admission) -> Ticket:
+    def _issue(self, request: Request, answer: Admission, now: float) -> Ticket:
         self._sequence += 1
         ticket = Ticket(
             request,
@@ -296,7 +305,25 @@ class Ledger:
             answer.would_refuse,
         )
         ticket.order = self._order(ticket)
+        if self.policy.size_classes:
+            own = class_of(self.policy.size_classes, request.output_tokens)
+            ticket.kept = own is not None and own.reserved_percent > 0
+            self._take_share(ticket, ticket.cost, now)
         return ticket
+
+    def _ask(self, request: Request, now: float) -> None:
+        cost = (
+            self.pods[0].engine.cost(request.prompt_tokens, request.output_tokens)
+            if (self.pods)
+            else 0.0
+        )
+        classes, window = self.policy.size_classes, self.policy.budget(None)
+        self._shares.ask(classes, request.output_tokens, cost, window, now)
+
+    def _take_share(self, ticket: Ticket, cost: float, now: float) -> None:
+        classes, window = self.policy.size_classes, self.policy.budget(None)
+        tokens, pods = ticket.request.output_tokens, len(self.pods)
+        self._shares.take(classes, tokens, cost, window, pods, now)
 
     def _order(self, ticket: Ticket) -> tuple[float, int]:
         edf = self.policy.queue.order is Order.EARLIEST_DEADLINE_FIRST
@@ -373,6 +400,7 @@ class Ledger:
         if ticket.state is State.QUEUED:
             place = bisect_left(self._queue, ticket.order, key=_by_order)
             self._dequeue(place)
+            self._take_share(ticket, -ticket.cost, now)
             return
         pod = self._pod_of(ticket)
         del pod.residents[ticket.sequence]

@@ -22,6 +22,7 @@ from punctual_admission.fields import (
     optional_integer,
     required_text,
     section,
+    sections,
     text,
 )
 
@@ -163,6 +164,23 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
+class SizeClass:
+    """Requests of a length, with a share of engine time that others may not take."""
+
+    name: str = required_text(63, "Name of the class.", NAME_PATTERN)
+    minimum_tokens: int = integer(
+        1,
+        1,
+        1_000_000,
+        "Least `max_tokens` of the class; a request belongs to the class with the largest minimum "
+        "that it reaches.",
+    )
+    reserved_percent: int = integer(
+        0, 0, 30, "Share of engine time kept for the class while it asks; lent out otherwise."
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class PoolLimit:
     """A limit on all work in flight, queued and running."""
 
@@ -233,6 +251,9 @@ class Policy:
     )
     deadline: Deadline = section(Deadline, "How long an answer may take.")
     queue: Queue = section(Queue, "The waiting requests.")
+    size_classes: tuple[SizeClass, ...] = sections(
+        SizeClass, "name", 3, "Reserved shares of engine time by length."
+    )
     pool: PoolLimit = section(PoolLimit, "A limit on all work in flight.")
     estimate: Estimate = section(Estimate, "How service times are predicted.")
     requests: Requests = section(Requests, "Bounds on what a request may ask for.")

@@ -36,7 +36,7 @@ def _delay(reason: Reason, prediction: Prediction, to_next_end: float) -> float:
         return WITHOUT_PODS
     if reason is Reason.DRAINING:
         return WHILE_DRAINING
-    if reason is Reason.DEADLINE_UNREACHABLE:
+    if reason in (Reason.DEADLINE_UNREACHABLE, Reason.TIER_SHARE_EXHAUSTED):
         return max(prediction.excess, to_next_end)
     return to_next_end
 

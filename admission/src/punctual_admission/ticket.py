@@ -105,6 +105,8 @@ class Ticket:
     """Model seconds (ratio 1) for what the pod has done so far while this ran."""
     ratio: float = 1.0
     """Speed ratio of the pod when this started."""
+    kept: bool = False
+    """Its size class has a reserved share, so it is not displaced."""
     overtaken: bool = False
     """A later admission went ahead, so the wait that was predicted no longer teaches."""
     first_token: float | None = None

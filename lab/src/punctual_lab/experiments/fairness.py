@@ -27,15 +27,24 @@ HELP = "share of each size class on time, with and without a reserved share"
 LOADS = (1.0, 1.5, 2.0, 3.0)
 QUICK_LOADS = (1.0, 2.0)
 SECONDS = 600.0
+RESERVED = (25, 30)
+"""Percent of engine time kept for the longest class."""
 SIZES = ("4", "16", "64")
 
 
 def build_policies() -> dict[str, Policy]:
     """The rules that are compared."""
-    return {
+    policies = {
         name: reference.reference_policy(reference.MODES[name])
         for name in ("Deadline", "Predictive", "Predictive + displacement")
     }
+    for percent in RESERVED:
+        for name in ("Predictive", "Predictive + displacement"):
+            policies[f"{name}, {percent} % reserved"] = reference.reference_policy(
+                reference.MODES[name],
+                sizeClasses=[{"name": "long", "minimumTokens": 64, "reservedPercent": percent}],
+            )
+    return policies
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
