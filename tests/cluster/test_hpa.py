@@ -185,3 +185,40 @@ def test_policy_with_autoscaling_becomes_an_active_autoscaler(
     finally:
         operator.stop()
         kubelet.close()
+
+
+@pytest.mark.slow
+def test_policy_names_whoever_else_answers_for_external_metrics(
+    own_cluster: Cluster, own_namespace: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Another owner of the API group is left as it is, and each policy says who it is."""
+    install(own_cluster)
+    kubectl = own_cluster.kubectl(own_namespace)
+    kubectl.apply(foreign_owner())
+    operator = OperatorProcess(own_cluster, tmp_path_factory.mktemp("operator"))
+    operator.start("--attention-seconds=1")
+    try:
+        kubectl.apply([service(), policy(autoscaling=SCALING), deployment(1)])
+        found = wait_reason(kubectl, "AutoscalingActive", "MetricsApiTaken", seconds=60)
+        assert "'keda/keda-operator-metrics-apiserver'" in found["message"]
+    finally:
+        operator.stop()
+        kubectl("delete", "apiservice", "v1beta1.external.metrics.k8s.io")
+
+
+def foreign_owner() -> dict[str, Any]:
+    service_of = {"namespace": "keda", "name": "keda-operator-metrics-apiserver", "port": 443}
+    spec = {
+        "group": "external.metrics.k8s.io",
+        "version": "v1beta1",
+        "groupPriorityMinimum": 100,
+        "versionPriority": 100,
+        "insecureSkipTLSVerify": True,
+        "service": service_of,
+    }
+    return {
+        "apiVersion": "apiregistration.k8s.io/v1",
+        "kind": "APIService",
+        "metadata": {"name": "v1beta1.external.metrics.k8s.io"},
+        "spec": spec,
+    }

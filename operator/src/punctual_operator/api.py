@@ -44,8 +44,8 @@ class Api:
         self._connection = connection
         self._metrics = metrics
 
-    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
-        """One object, or None where there is none."""
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
+        """One object, or None where there is none; no namespace: an object of the cluster."""
         try:
             return await self._request("GET", kind, kind.path(namespace, name))
         except ApiError as error:

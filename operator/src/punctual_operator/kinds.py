@@ -77,6 +77,9 @@ WATCHED = (POLICY, *CHILDREN, POD, BACKEND_SLICE)
 SERVICE = Kind("", "v1", "services", "Service")
 """Services of users, read one by one: a change of one that matters changes its EndpointSlices."""
 EVENT = Kind("", "v1", "events", "Event")
+API_SERVICE = Kind("apiregistration.k8s.io", "v1", "apiservices", "APIService")
+EXTERNAL_METRICS = "v1beta1.external.metrics.k8s.io"
+"""The APIService that says who answers for external metrics: one owner in a cluster."""
 BY_KIND = {kind.kind: kind for kind in WATCHED}
 
 

@@ -63,6 +63,9 @@ class Observed:
     pods: tuple[GatewayPod, ...] = ()
     reports: Mapping[str, GatewayReport] = dataclasses.field(default_factory=dict)
     """What each ready replica says about itself, by the name of its pod."""
+    metrics_owner: str | None = None
+    """Service (namespace/name) that answers for external metrics, empty: nobody; only looked up
+    where the autoscaler lacks them."""
     unread: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Why a ready replica could not be asked, by the name of its pod."""
 

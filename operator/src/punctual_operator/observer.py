@@ -6,8 +6,18 @@ import dataclasses
 from typing import Any
 
 from punctual_operator.api import Api
+from punctual_operator.diagnosis.autoscaling import lacks_metrics
 from punctual_operator.gateway_client import GatewayClient
-from punctual_operator.kinds import BACKEND_SLICE, CHILDREN, POD, POLICY, SERVICE, child_key
+from punctual_operator.kinds import (
+    API_SERVICE,
+    BACKEND_SLICE,
+    CHILDREN,
+    EXTERNAL_METRICS,
+    POD,
+    POLICY,
+    SERVICE,
+    child_key,
+)
 from punctual_operator.observed import (
     BackendService,
     GatewayPod,
@@ -32,7 +42,16 @@ class Observer:
 
     async def observe(self, policy: AdmissionPolicy) -> Observed:
         """What is known of the cluster; raises ApiError."""
-        return self.look(policy, Observed(service=await self._service(policy)))
+        observed = self.look(policy, Observed(service=await self._service(policy)))
+        if lacks_metrics(policy, observed):
+            return dataclasses.replace(observed, metrics_owner=await self._metrics_owner())
+        return observed
+
+    async def _metrics_owner(self) -> str:
+        """The Service that answers for external metrics, as namespace/name; empty: none."""
+        found = await self._api.get(API_SERVICE, None, EXTERNAL_METRICS)
+        named = ((found or {}).get("spec") or {}).get("service") or {}
+        return f"{named.get('namespace')}/{named.get('name')}" if named else ""
 
     def look(self, policy: AdmissionPolicy, observed: Observed) -> Observed:
         """The same with what the store and the gateways' last reports hold."""

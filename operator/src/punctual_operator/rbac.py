@@ -66,6 +66,12 @@ RULES = (
         "the model pods of each Service; nobody can grant a right that they do not have, so the "
         "gateways' role needs it here too",
     ),
+    Rule(
+        "apiregistration.k8s.io",
+        "apiservices",
+        ("get",),
+        "who answers for external metrics, where an autoscaler cannot read them",
+    ),
     Rule("", "events", ("create",), "one Event for each transition of a condition"),
 )
 

@@ -30,7 +30,7 @@ def step(**changes: object) -> Scenario:
 
 
 def test_offered_work_asks_for_all_pods_within_two_syncs() -> None:
-    fleet, _ = played(Signal.OFFERED_WORK, step(), 180.0)
+    fleet, _ = played(Signal.OFFERED_WORK, step(), 210.0)
     assert 6 <= fleet.samples[-1].pods <= 8
 
 

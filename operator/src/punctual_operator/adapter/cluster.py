@@ -9,15 +9,16 @@ from typing import Any
 from punctual_operator.adapter.identity import FrontProxy, read_front_proxy
 from punctual_operator.adapter.shapes import GROUP, VERSION
 from punctual_operator.api import Api, ApiError, Object
-from punctual_operator.kinds import Kind
+from punctual_operator.kinds import API_SERVICE, Kind
+from punctual_operator.kinds import EXTERNAL_METRICS as API_SERVICE_NAME
 
 FRONT_PROXY_CONFIG = ("kube-system", "extension-apiserver-authentication")
 CONFIG_MAP = Kind("", "v1", "configmaps", "ConfigMap")
 SECRET = Kind("", "v1", "secrets", "Secret")
-API_SERVICE = Kind("apiregistration.k8s.io", "v1", "apiservices", "APIService")
 ACCESS_REVIEW = Kind("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview")
-API_SERVICE_NAME = f"{VERSION}.{GROUP}"
 FIELD_MANAGER = "punctual-metrics-adapter"
+
+__all__ = ["API_SERVICE_NAME", "FIELD_MANAGER", "Cluster"]
 
 
 class Cluster(Api):
@@ -53,13 +54,7 @@ class Cluster(Api):
 
     async def read_api_service(self) -> Object | None:
         """The registration of our API group, whoever made it."""
-        try:
-            path = API_SERVICE.path(name=API_SERVICE_NAME)
-            return await self._request("GET", API_SERVICE, path)
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
+        return await self.get(API_SERVICE, None, API_SERVICE_NAME)
 
     async def register(self, service: tuple[str, str, int], bundle: str) -> None:
         """Say that the API server is to ask our Service (namespace, name, port) for the group."""

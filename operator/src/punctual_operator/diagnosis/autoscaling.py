@@ -11,6 +11,8 @@ from punctual_operator.observed import Observed
 from punctual_operator.policies import AdmissionPolicy
 
 KIND = ConditionType.AUTOSCALING_ACTIVE
+NO_METRIC = "FailedGetExternalMetric"
+ADAPTER = "punctual-metrics-adapter"
 
 
 def diagnose_autoscaling(policy: AdmissionPolicy, observed: Observed) -> Finding:
@@ -32,7 +34,7 @@ def diagnose_autoscaling(policy: AdmissionPolicy, observed: Observed) -> Finding
     if active is None:
         return unknown(KIND, "Waiting", f"the autoscaler of {target} has not reported yet")
     if active["status"] != "True":
-        return _inactive(active)
+        return _inactive(active, observed.metrics_owner)
     if (conditions.get("ScalingLimited") or {}).get("reason") == "TooManyReplicas":
         return true(
             KIND,
@@ -43,11 +45,26 @@ def diagnose_autoscaling(policy: AdmissionPolicy, observed: Observed) -> Finding
     return true(KIND, "Active", f"{target} is scaled by the load that is offered")
 
 
-def _inactive(active: Mapping[str, Any]) -> Finding:
+def lacks_metrics(policy: AdmissionPolicy, observed: Observed) -> bool:
+    """Whether the autoscaler of the model pods cannot read its metrics."""
+    key = ("HorizontalPodAutoscaler", pool_scaler_name(policy.name))
+    active = _conditions(observed.children.get(key) or {}).get("ScalingActive", {})
+    return active.get("reason") == NO_METRIC
+
+
+def _inactive(active: Mapping[str, Any], owner: str | None) -> Finding:
     reason, message = str(active.get("reason") or "Inactive"), str(active.get("message", ""))
     if reason == "ScalingDisabled":
         return false(KIND, "ScaledToZero", f"{message}; set the target's `replicas` to at least 1")
-    if reason == "FailedGetExternalMetric":
+    if reason == NO_METRIC and owner and not owner.endswith(f"/{ADAPTER}"):
+        return false(
+            KIND,
+            "MetricsApiTaken",
+            f"external.metrics.k8s.io belongs to Service '{owner}' in this cluster, which does not "
+            "know this metric; remove that owner, or let it serve Punctual's metrics "
+            "(docs/autoscaling.md)",
+        )
+    if reason == NO_METRIC:
         return false(
             KIND,
             "MetricUnavailable",
