@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -13,12 +14,13 @@ from operatorstand.objects import (
     conditions,
     endpoint_slice,
     exists,
+    install,
     policy,
     service,
     wait_children,
     wait_reason,
 )
-from operatorstand.process import USER, StartOperator
+from operatorstand.process import USER, OperatorProcess, StartOperator
 from testcluster.audit import AuditLog, Recording
 from testcluster.cluster import Cluster
 from testcluster.control_plane import ControlPlane
@@ -246,6 +248,33 @@ def test_operator_that_hears_nothing_asks_to_be_restarted(
     assert operator.healthz() == 200
     wire.freeze()
     wait_until(lambda: operator.healthz() == 500, "the probe fails", seconds=40)
+
+
+def test_policy_of_another_release_says_so(tmp_path: Path) -> None:
+    """A definition with a field that this operator does not know, on a control plane of its own."""
+    plane = ControlPlane(tmp_path / "plane")
+    plane.start()
+    cluster = Cluster(plane.kubeconfig, tmp_path, plane)
+    operator: OperatorProcess | None = None
+    try:
+        install(cluster)
+        kubectl = cluster.kubectl()
+        definition = kubectl.json("get", "crd", "admissionpolicies.punctual.dev")
+        version = definition["spec"]["versions"][0]
+        spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        spec["properties"]["novel"] = {"type": "string", "maxLength": 9, "description": "New."}
+        kubectl("replace", "-f", "-", stdin=json.dumps(definition))
+        wait_until(lambda: "novel" in kubectl("explain", "ap.spec"), "the definition is in force")
+        operator = OperatorProcess(cluster, tmp_path)
+        operator.start()
+        kubectl.apply(policy(novel="x"))
+        message = wait_reason(kubectl, "Ready", "InvalidPolicy")["message"]
+        assert "novel" in message
+        assert "custom resource definition" in message
+    finally:
+        if operator is not None:
+            operator.stop()
+        plane.stop()
 
 
 @pytest.mark.slow

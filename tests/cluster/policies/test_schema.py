@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 from kubernetes import client as kube
 from kubernetes import config
 from kubernetes.dynamic import DynamicClient
 from kubernetes.dynamic.exceptions import DynamicApiError
 
+from operatorstand import objects
 from operatorstand.objects import install, policy
-from punctual_operator.crd import object_schema, spec_schema
 from testcluster.cluster import Cluster
 from testcluster.kubectl import Kubectl
 
@@ -42,13 +43,22 @@ INNER = {("refusals", "overloadStatus")}
 """Fields whose bounds are wider than their rule allows in between."""
 
 
+ITEM = "[]"
+"""Stands in a path for an object in a list."""
+
+
 def fields(schema: dict[str, Any], path: Path = ()) -> Iterator[tuple[Path, dict[str, Any]]]:
     for name, field in schema.get("properties", {}).items():
         yield (*path, name), field
         yield from fields(field, (*path, name))
+        yield from fields(field.get("items", {}), (*path, name, ITEM))
 
 
-FIELDS = dict(fields(spec_schema()))
+DEFINITION = yaml.safe_load((objects.MANIFESTS / "crd.yaml").read_text())
+VERSION = DEFINITION["spec"]["versions"][0]
+SPEC = VERSION["schema"]["openAPIV3Schema"]["properties"]["spec"]
+FIELDS = dict(fields(SPEC))
+ITEMS = {(*path, ITEM): field["items"] for path, field in FIELDS.items() if "items" in field}
 
 
 def merged(base: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
@@ -63,9 +73,19 @@ def with_value(path: Path, value: Any) -> dict[str, Any]:
     spec = merged(policy()["spec"], COMPANIONS.get(path, {}))
     if path[0] == "autoscaling":
         spec = merged(spec, {"autoscaling": {"targetName": "model"}})
-    for name in reversed(path):
-        value = {name: value}
+    for depth in range(len(path) - 1, -1, -1):
+        name = path[depth]
+        if name == ITEM:
+            required = FIELDS[path[:depth]]["items"].get("required", ())
+            value = [dict.fromkeys(required, "a") | value]
+        else:
+            value = {name: value}
     return merged(spec, value)
+
+
+def shown(path: Path) -> str:
+    """The path as the server names it."""
+    return "spec." + ".".join(path).replace(f".{ITEM}", "[0]")
 
 
 def limits(path: Path, field: dict[str, Any]) -> tuple[list[Any], list[Any]]:
@@ -75,6 +95,10 @@ def limits(path: Path, field: dict[str, Any]) -> tuple[list[Any], list[Any]]:
         return [low, high], [low - 1, high + 1, "1", 1.5]
     if field["type"] == "array":
         items, most = field["items"], field["maxItems"]
+        if items["type"] == "object":
+            key = field["x-kubernetes-list-map-keys"][0]
+            named = [{key: f"a{number}"} for number in range(most + 1)]
+            return [named[:most]], [named, [named[0], named[0]], "a"]
         return [[items["minimum"]] * most], [
             [items["minimum"]] * (most + 1),
             [items["maximum"] + 1],
@@ -167,7 +191,7 @@ def server(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def test_smallest_policy_gets_all_defaults(server: Server) -> None:
     found = server.create({"model": "gpt2", "backend": {"service": "pods"}})["spec"]
     for path, field in SCALARS.items():
-        if "default" not in field or path[0] == "autoscaling" or "scaling" in path:
+        if "default" not in field or {"autoscaling", "scaling", ITEM} & set(path):
             continue
         value: Any = found
         for name in path:
@@ -183,17 +207,24 @@ def test_value_at_a_bound_is_taken_and_beyond_it_refused(path: Path, server: Ser
         if path not in INNER or value in {429, 503}:
             server.create(with_value(path, value))
     for value in refused:
-        assert "spec." + ".".join(path) in server.refusal(with_value(path, value)), value
+        assert shown(path) in server.refusal(with_value(path, value)), value
 
 
-@pytest.mark.parametrize("path", [("model",), ("autoscaling", "targetName")], ids=".".join)
+REQUIRED = [
+    (*path, name)
+    for path, schema in [((), SPEC), *FIELDS.items(), *ITEMS.items()]
+    for name in schema.get("required", ())
+]
+
+
+@pytest.mark.parametrize("path", REQUIRED, ids=".".join)
 def test_required_field_must_be_given(path: Path, server: Server) -> None:
     spec = with_value(path, "x")
-    parent = spec
+    parent: Any = spec
     for name in path[:-1]:
-        parent = parent[name]
+        parent = parent[0] if name == ITEM else parent[name]
     del parent[path[-1]]
-    assert "Required value" in server.refusal(spec)
+    assert f"{shown(path)}: Required value" in server.refusal(spec)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -207,7 +238,7 @@ def test_rule_across_fields(rule: str, server: Server) -> None:
 def test_every_rule_of_the_schema_has_a_case() -> None:
     messages = {
         rule["message"]
-        for _, schema in [((), spec_schema()), *FIELDS.items()]
+        for schema in (SPEC, *FIELDS.values(), *ITEMS.values())
         for rule in schema.get("x-kubernetes-validations", ())
     }
     cases = [message for message, _, _ in RULES.values()]
@@ -245,5 +276,5 @@ def test_columns_and_short_name_are_served(cluster: Cluster, server: Server) -> 
 
 def test_explain_describes_every_section(cluster: Cluster, server: Server) -> None:
     text = cluster.kubectl()("explain", "admissionpolicy.spec")
-    for name in object_schema()["properties"]["spec"]["properties"]:
+    for name in SPEC["properties"]:
         assert name in text
