@@ -8,7 +8,7 @@ from typing import Any
 
 from punctual_operator.api import Api, ApiError
 from punctual_operator.drift import contains, with_digest
-from punctual_operator.kinds import BY_KIND, child_key
+from punctual_operator.kinds import BY_KIND, Kind, child_key
 from punctual_operator.observed import ChildKey, Failure
 from punctual_operator.ownership import Owner, owner_of
 from punctual_operator.policies import AdmissionPolicy
@@ -74,6 +74,10 @@ class Applier:
                 self._store.put(BY_KIND[kind], live)
                 found[kind, name] = live
         return found
+
+    def forget(self, kind: Kind, namespace: str, name: str) -> None:
+        """Drop what is remembered about an object that is gone."""
+        self._settled.pop((kind.kind, namespace, name), None)
 
     async def _apply_one(
         self, policy: AdmissionPolicy, manifest: Manifest, outcome: Outcome

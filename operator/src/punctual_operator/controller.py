@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import datetime as dt
 import logging
 import random
 import time
@@ -20,16 +19,15 @@ from typing import Any
 from punctual_admission.fields import PolicyError
 from punctual_operator.api import Api, ApiError
 from punctual_operator.applier import Applier, Outcome
-from punctual_operator.cluster_events import build_event
-from punctual_operator.conditions import NEEDED, Finding, Status, merge, transitions
+from punctual_operator.conditions import NEEDED, Finding, Status
 from punctual_operator.gateway_client import GatewayClient
 from punctual_operator.kinds import BACKEND_SLICE, POD, POLICY, WATCHED, Kind
 from punctual_operator.metrics import Metrics
-from punctual_operator.names import API_VERSION, KIND
 from punctual_operator.observed import Observed
 from punctual_operator.observer import Observer
 from punctual_operator.policies import AdmissionPolicy, parse
-from punctual_operator.reconcile import Desired, build_status, invalid, reconcile
+from punctual_operator.reconcile import Desired, build_status, reconcile
+from punctual_operator.reporter import Reporter, now
 from punctual_operator.settings import Settings
 from punctual_operator.store import Store, group_of
 from punctual_operator.work_queue import WorkQueue
@@ -58,6 +56,7 @@ class Controller:
         self._gateways = GatewayClient()
         self._observer = Observer(api, self._store, self._gateways)
         self._applier = Applier(api, self._store)
+        self._reporter = Reporter(api, self._store)
         self._queue: WorkQueue[Key] = WorkQueue()
         self._pending: dict[Key, float] = {}
         self._ending: dict[str, float] = {}
@@ -94,8 +93,15 @@ class Controller:
             self._enqueue(kind, given)
             if earlier is not None and group_of(kind, earlier) != group_of(kind, given):
                 self._enqueue(kind, earlier)
-            if gone and kind is POD:
-                self._gateways.forget(given["metadata"]["namespace"], given["metadata"]["name"])
+            if gone:
+                self._forget(kind, given)
+
+    def _forget(self, kind: Kind, given: Object) -> None:
+        """Drop what is remembered about an object that is gone."""
+        metadata = given["metadata"]
+        if kind is POD:
+            self._gateways.forget(metadata["namespace"], metadata["name"])
+        self._applier.forget(kind, metadata["namespace"], metadata["name"])
 
     def _enqueue(self, kind: Kind, given: Object) -> None:
         """Queue the policies that a changed object concerns."""
@@ -150,7 +156,7 @@ class Controller:
         try:
             policy = parse(given)
         except PolicyError as error:
-            await self._report_invalid(given, error)
+            await self._reporter.report_invalid(given, error)
             return None
         return await self._reconcile(policy)
 
@@ -169,7 +175,7 @@ class Controller:
             taken=frozenset(outcome.taken),
         )
         desired = reconcile(policy, observed, image)
-        await self._report(policy, build_status(policy, observed, desired, _now()))
+        await self._reporter.report(policy, build_status(policy, observed, desired, now()))
         if outcome.failures:
             first = next(iter(outcome.failures.items()))
             raise ApiError(first[1].status, f"{' '.join(first[0])}: {first[1].message}")
@@ -198,39 +204,6 @@ class Controller:
         if lost:
             found = await self._applier.find_unlabelled(policy, sorted(lost))
             await self._applier.prune(policy, found)
-
-    async def _report(self, policy: AdmissionPolicy, status: dict[str, Any]) -> None:
-        """Write the status if it says anything new, and an Event for each transition."""
-        if status == policy.status:
-            return
-        await self._write_status(policy.namespace, policy.name, policy.uid, status)
-        before = policy.status.get("conditions") or ()
-        for condition in transitions(before, status["conditions"]):
-            event = build_event(policy, condition, _now())
-            if event is not None:
-                with contextlib.suppress(ApiError):
-                    await self._api.create_event(event)
-
-    async def _report_invalid(self, given: Object, error: PolicyError) -> None:
-        metadata, status = given["metadata"], dict(given.get("status") or {})
-        generation, before = metadata.get("generation", 1), status.get("conditions") or ()
-        status["conditions"] = merge(invalid(str(error)), before, generation, _now())
-        status["observedGeneration"] = generation
-        if status != given.get("status"):
-            namespace, name = metadata["namespace"], metadata["name"]
-            await self._write_status(namespace, name, metadata["uid"], status)
-
-    async def _write_status(
-        self, namespace: str, name: str, uid: str, status: dict[str, Any]
-    ) -> None:
-        metadata = {"name": name, "namespace": namespace, "uid": uid}
-        body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "status": status}
-        try:
-            self._store.put(POLICY, await self._api.apply(body, "status"))
-        except ApiError as error:
-            # 404: deleted meanwhile; 409: deleted and made anew, which is another queue entry
-            if error.status not in {404, 409}:
-                raise
 
     def _next_look(self, policy: AdmissionPolicy, observed: Observed, desired: Desired) -> float:
         key = policy.key
@@ -265,6 +238,9 @@ class Controller:
                 self._metrics.missed.inc(len(changed))
             for given in changed:
                 self._enqueue(kind, given)
+                metadata = given["metadata"]
+                if self._store.get(kind, metadata["namespace"], metadata["name"]) is None:
+                    self._forget(kind, given)
         for policy in self._store.all(POLICY):
             self._enqueue(POLICY, policy)
         self._metrics.policies.set(self._store.count(POLICY))
@@ -289,7 +265,3 @@ def _needs_attention(policy: AdmissionPolicy) -> bool:
         condition["type"] in NEEDED and condition["status"] != Status.TRUE
         for condition in policy.status.get("conditions") or ()
     )
-
-
-def _now() -> str:
-    return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -250,6 +250,18 @@ def test_operator_that_hears_nothing_asks_to_be_restarted(
     wait_until(lambda: operator.healthz() == 500, "the probe fails", seconds=40)
 
 
+def test_log_is_one_json_object_a_line_and_tells_each_transition(
+    start_operator: StartOperator, own_kubectl: Kubectl
+) -> None:
+    operator = start_operator()
+    own_kubectl.apply(policy())
+    wait_reason(own_kubectl, "BackendsDiscovered", "ServiceNotFound")
+    wait_until(lambda: "ServiceNotFound" in operator.log.read_text(), "it is in the log")
+    operator.stop()
+    lines = [json.loads(line) for line in operator.log.read_text().splitlines()]
+    assert any("BackendsDiscovered is False" in line["message"] for line in lines)
+
+
 def test_policy_of_another_release_says_so(tmp_path: Path) -> None:
     """A definition with a field that this operator does not know, on a control plane of its own."""
     plane = ControlPlane(tmp_path / "plane")
