@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,5 @@ def test_tests_that_the_page_names_are_there() -> None:
         for part in ("unit/autoscale", "integration/autoscale", "cluster")
         for path in (folder / part).rglob("test_*.py")
     )
-    named = [word.strip("`,.;…)(") for word in TEXT.split() if word.startswith("`test_")]
-    for name in named:
+    for name in re.findall(r"`(test_[a-z0-9_.]+)", TEXT):
         assert name.endswith(".py") or f"def {name}" in known, name
