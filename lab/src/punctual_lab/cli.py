@@ -33,6 +33,7 @@ COMMANDS = {
     "trace": "punctual_lab.experiments.trace",
     "replay": "punctual_lab.experiments.replay",
     "estimation": "punctual_lab.experiments.estimation",
+    "noise": "punctual_lab.experiments.noise",
     "report": "punctual_lab.experiments.report",
 }
 

@@ -15,6 +15,7 @@ from punctual_lab.experiments import (
     burst,
     estimation,
     fairness,
+    noise,
     reference,
     retries,
     sweep,
@@ -120,6 +121,18 @@ def test_tracking_keeps_promises_through_a_slowdown(
     slowed = summary["speeds"]["1"]
     assert slowed["Fixed, no margin"]["late"] > 20 * slowed["Tracking"]["late"]
     assert summary["lengths"]["about half, 2"]["maximum"]["lost"] > 0
+
+
+def test_a_margin_keeps_promises_and_a_probe_spares_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Less is late with a margin, and more is answered by a slow pod that was probed."""
+    shrink(monkeypatch, noise, DEVIATIONS=(0.1,), SECONDS=400.0, COLD_SLOW=(2.25,))
+    summary = call(tmp_path, "noise")
+    bare, _, kept = summary["margin"]
+    assert kept["late"] + kept["expired"] < (bare["late"] + bare["expired"]) / 2
+    cold, probed = summary["probe"]
+    assert probed["good"] > cold["good"]
 
 
 def write_trace(path: Path, count: int = 300) -> Path:

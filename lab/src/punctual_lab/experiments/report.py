@@ -11,6 +11,7 @@ from punctual_lab.experiments import (
     burst,
     estimation,
     fairness,
+    noise,
     retries,
     sweep,
     theory,
@@ -66,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
 def collect_experiments(recorded: bool) -> list[Experiment]:
     """The experiments in the order of the page."""
-    modules = [theory, sweep, bound, burst, fairness, estimation, retries]
+    modules = [theory, sweep, bound, burst, fairness, estimation, noise, retries]
     return [cast("Experiment", module) for module in (*modules, *([trace] if recorded else []))]
 
 
