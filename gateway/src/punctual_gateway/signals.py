@@ -90,7 +90,10 @@ class Signals:
         now = self._scheduler.now
         if self._retries.is_retry(headers, now):
             return None
-        cost = self._cost_model().cost(request.prompt_tokens, request.output_tokens)
+        length = self._scheduler.ledger.length(request)
+        # the mean and not the maximum: the sum over many is what the pool has to carry
+        tokens = request.output_tokens if length is None else length.mean
+        cost = self._cost_model().cost(request.prompt_tokens, tokens)
         self.total += cost
         self._demand.arrive(now, cost, request.prompt_tokens, request.output_tokens)
         return cost

@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from punctual_admission.ticket import Request
+
 if TYPE_CHECKING:
     from gateway_stand.stand import Stand
     from integration.gateway.conftest import StartGateway, StartPod
@@ -111,3 +115,18 @@ async def test_work_of_a_long_body_that_is_refused_unread_counts(
     ) as response:
         assert response.status == 503
     assert stand.gateway.offered_work > 0
+
+
+async def test_offered_work_follows_the_lengths_that_answers_really_have(
+    start_pod: StartPod, start_gateway: StartGateway
+) -> None:
+    """Callers ask for 64 tokens and stop after a quarter: the pool is sized for what comes."""
+    stand = await start_gateway(await start_pod(), estimate={"outputLength": "Learned"})
+    signals_of, ledger = stand.gateway.signals, stand.gateway.scheduler.ledger
+    asked = Request("a", 10, 64, 0.0, 9.0)
+    most = signals_of.arrive(asked, {}) or 0.0
+    for _ in range(200):
+        ledger.lengths.observe(asked, 16)
+    engine = ledger.pods[0].engine
+    assert most == pytest.approx(engine.cost(10, 64))
+    assert signals_of.arrive(asked, {}) == pytest.approx(engine.cost(10, 16))
