@@ -13,7 +13,7 @@ ENGINE ?= sim
 images: ## Build the images (IMAGES, BASE, REGISTRY, TAG, ENGINE=sim|cpu|cuda, PUSH=1), and hold their sizes against the budgets
 	IMAGES="$(IMAGES)" BASE=$(BASE) REGISTRY=$(REGISTRY) TAG=$(TAG) ENGINE=$(ENGINE) PUSH=$(PUSH) charts/tools/images
 
-helm: ## Build Helm into the cache, where it is missing (needs Go)
+helm: ## Put the pinned Helm into the cache, where it is missing
 	@charts/tools/build-helm
 
 chart: .venv helm ## Make the chart's generated files and manifests/install.yaml anew

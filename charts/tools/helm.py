@@ -21,7 +21,7 @@ def helm_program() -> Path:
     program = cache / "helm" / helm_version() / "helm"
     if not program.exists():
         raise HelmError(
-            f"Helm {helm_version()} must be at {program}: run `make helm` (needs Go), or name "
+            f"Helm {helm_version()} must be at {program}: run `make helm`, or name "
             "another one by PUNCTUAL_HELM"
         )
     return program
