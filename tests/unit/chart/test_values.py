@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from charts.tools.generate import values_source
-from charts.tools.helm import HelmError
+from charts.tools.generate import CHART, values_source
+from charts.tools.helm import HelmError, helm
 from charts.tools.values import read_values
 
 Render = Callable[..., str]
@@ -38,6 +38,10 @@ def test_wrong_value_is_refused_by_its_name(
     with pytest.raises(HelmError) as refusal:
         render(values)
     assert said in str(refusal.value)
+
+
+def test_chart_passes_helms_own_lint() -> None:
+    assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART))
 
 
 def test_every_value_says_what_it_is() -> None:
