@@ -42,7 +42,7 @@ SCALING = {
     "targetName": "pool",
     "minimumReplicas": 1,
     "maximumReplicas": 12,
-    "scaleDownStabilisationSeconds": 20,
+    "scaleDownStabilisationSeconds": 60,
 }
 
 
@@ -207,8 +207,8 @@ async def test_step_of_the_load_is_caught_up_within_a_pod_start_and_ninety_secon
                 assert {status for _, status in load.rows} <= {200, 503}
                 assert load.refused(ended - QUIET_SECONDS, ended) < 0.01
                 assert models.changes(ended - QUIET_SECONDS) <= 1
-                assert 6 <= max(count for _, count in models.counts) <= 9
-                await until(lambda: models.counts[-1][1] == 1, 90)
+                assert 6 <= max(count for _, count in models.counts) <= 10
+                await until(lambda: models.counts[-1][1] == 1, 180)
             finally:
                 await asyncio.to_thread(adapter.stop)
                 await asyncio.to_thread(adapter.unregister)
