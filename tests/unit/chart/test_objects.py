@@ -12,6 +12,7 @@ from punctual_operator.adapter.manifests import build_manifests
 from punctual_operator.adapter.settings import SERVICE
 from punctual_operator.adapter.settings import parse_settings as parse_adapter_settings
 from punctual_operator.crd import build_crd
+from punctual_operator.names import HTTP_PORT, HTTP_PORT_NAME, selector_labels
 from punctual_operator.rbac import RULES
 from punctual_operator.settings import DEFAULT_IMAGE, parse_settings
 
@@ -113,6 +114,25 @@ def test_adapter_accepts_its_command_line(render_objects: RenderObjects) -> None
     container = deployment["spec"]["template"]["spec"]["containers"][0]
     settings = parse_adapter_settings(container["args"])
     assert settings.port == container["ports"][0]["containerPort"]
+
+
+def test_monitor_and_network_policy_name_the_gateways_as_the_operator_does(
+    render_objects: RenderObjects,
+) -> None:
+    values = {
+        "gateway": {"podMonitor": {"enabled": True}},
+        "operator": {"networkPolicy": {"enabled": True}},
+    }
+    objects = render_objects(values)
+    labels = selector_labels("gpt2")
+    (monitor,) = of_kind(objects, "PodMonitor")
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert monitor["spec"]["podMetricsEndpoints"][0]["port"] == HTTP_PORT_NAME
+    assert set(monitor["spec"]["podTargetLabels"]) <= set(labels)
+    (policy,) = of_kind(objects, "NetworkPolicy")
+    (peer,) = [rule for rule in policy["spec"]["egress"] if "to" in rule]
+    assert peer["to"][0]["podSelector"]["matchLabels"].items() <= labels.items()
+    assert [port["port"] for port in peer["ports"]] == [HTTP_PORT]
 
 
 def test_long_release_names_give_valid_names(render_objects: RenderObjects) -> None:
