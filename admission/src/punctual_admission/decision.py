@@ -160,7 +160,7 @@ def examine(policy: Policy, view: PoolView, request: Request, now: float) -> Cas
         cost = pods[0].engine.cost(request.prompt_tokens, newcomer.output_tokens)
         test = Lateness(now, view.margin, policy.objective, policy.length_certainty)
         trial, displaced = _try(policy, view, request, newcomer, test)
-    waits = bool(queue) or not any(pod.free_slots and pod.paused_until <= now for pod in pods)
+    waits = bool(queue) or not [p for p in pods if p.free_slots and p.paused_until <= now]
     prediction = _prediction(policy, view, request, newcomer, now)
     held = view.held(request, now) / len(pods) if policy.size_classes and pods else 0.0
     return Case(policy, view, request, cost, waits, prediction, trial, displaced, length, held)

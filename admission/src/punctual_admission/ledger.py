@@ -58,6 +58,7 @@ class Ledger:
         self.sojourns = Margin(confidence) if sojourns is None else sojourns
         self.services = Margin(confidence) if services is None else services
         self.lengths = OutputLengths()
+        self._learns = policy.learns_lengths
         self._shares = Shares()
         self._ended = ended
         self._rng = random.Random() if rng is None else rng
@@ -113,11 +114,11 @@ class Ledger:
         Where lengths are learned, what they do to the wait is in the forecast's own deviations,
         so the margin is that of services alone.
         """
-        return self.services.factor if self.policy.learns_lengths else self.sojourns.factor
+        return self.services.factor if self._learns else self.sojourns.factor
 
     def length(self, request: Request) -> OutputLength | None:
         """What was learned of a request's output; None: it counts as the maximum."""
-        return self.lengths.estimate(request) if self.policy.learns_lengths else None
+        return self.lengths.estimate(request) if self._learns else None
 
     def forecast(self, now: float) -> Forecast:
         """The forecast of the present queue, at most `FORECAST_AGE` old."""
@@ -189,7 +190,7 @@ class Ledger:
     def complete(self, ticket: Ticket, now: float) -> Outcome:
         """The whole answer has come: GOOD or LATE; the only way to end that teaches."""
         self._teach(ticket, self._pod_of(ticket), now)
-        if self.policy.learns_lengths:
+        if self._learns:
             self.lengths.observe(ticket.request, ticket.generated)
         first = now if ticket.first_token is None else ticket.first_token
         due = now if self.policy.objective is Objective.COMPLETION else first
@@ -283,6 +284,7 @@ class Ledger:
     def apply_policy(self, policy: Policy) -> None:
         """Swap the policy between two decisions; nobody who waits is dropped by the swap."""
         self.policy = policy
+        self._learns = policy.learns_lengths
         for margin in (self.sojourns, self.services):
             margin.set_confidence(policy.estimate.confidence_percent / 100)
         for pod in self._pods.values():

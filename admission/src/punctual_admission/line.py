@@ -83,13 +83,14 @@ class Line:
     def append(self, newcomer: Item, test: Lateness) -> bool:
         """Whether `newcomer` fits at the tail; its times are filled in."""
         ahead = self._ahead
-        newcomer.start_deviation = self._step * sqrt(self._running + ahead.variance)
+        if newcomer.length is not None:
+            newcomer.start_deviation = self._step * sqrt(self._running + ahead.variance)
         self._seat(
             newcomer,
             self._free_at
             + self._base * ahead.requests
             + self._per_token * ahead.prompt_tokens
-            + self._step * ahead.steps,
+            + self._step * (ahead.whole_steps / UNIT),
         )
         return not test.late(newcomer)
 

@@ -7,6 +7,7 @@ those whose task and code are the same and runs the rest.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import multiprocessing
@@ -63,17 +64,26 @@ def _results(
 ) -> Iterator[tuple[str, Result]]:
     if jobs == 1 or len(missing) < 2:
         for key, task in missing.items():
-            yield key, work(**task)
+            yield key, _call(work, task)
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(jobs, len(missing)), mp_context=context) as pool:
-        futures = {pool.submit(work, **task): key for key, task in missing.items()}
+        futures = {pool.submit(_call, work, task): key for key, task in missing.items()}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _call(work: Callable[..., Result], task: Task) -> Result:
+    """Run one task without the collector of cycles: a world keeps all its records to its end."""
+    gc.disable()
+    try:
+        return work(**task)
+    finally:
+        gc.enable()
 
 
 def _line(key: str, result: Result) -> str:
