@@ -161,6 +161,7 @@ def rows_of(world: World, arrivals: list[Arrival]) -> list[RequestRow]:
     rows = []
     for index, record in enumerate(world.run(arrivals)):
         started, ended = record.started, record.ended or 0.0
+        told = record.ticket.prediction if record.ticket else None
         rows.append(
             RequestRow(
                 index=index,
@@ -174,6 +175,9 @@ def rows_of(world: World, arrivals: list[Arrival]) -> list[RequestRow]:
                 status=200,
                 latency_ms=(ended - record.arrival.at) * 1e3,
                 total_ms=(ended - record.arrival.at) * 1e3,
+                predicted_ms=told and told.sojourn * 1e3,
+                predicted_wait_ms=told and told.wait * 1e3,
+                queue_ms=None if started is None else (started - record.arrival.at) * 1e3,
                 service_ms=None if started is None else (ended - started) * 1e3,
             )
         )

@@ -1,9 +1,10 @@
 """`punctual-lab replay`: a live run's arrivals and service times through the simulator.
 
 Reads a folder that `compare` or `demo` wrote: for each policy its rows. Every request arrives when
-it was sent and takes the service time that was measured; one that was not served takes what the
-last served ones would have made of it. The gateway's belief is the line fitted to the measured
-times, so the simulator learns speed and margin as the gateway did.
+it was sent (half of the time that was neither queue nor service later) and takes the time between
+the end of the request before it, or its arrival, and its own end; one that was not served takes
+what the last served ones would have made of it. The gateway's belief is the line through its first
+predictions, so the simulator learns speed and margin as the gateway did. One slot is assumed.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def replay_run(policy_path: Path, rows: Sequence[RequestRow], what_if: WhatIf) -
     default_ms = what_if.deadline_ms or policy.deadline.default_milliseconds
     model = fit_model(rows)
     arrivals = arrivals_of_rows(rows, model, default_ms, forced=what_if.deadline_ms is not None)
-    pods = [PodSpec(model, ratio=first_ratio(rows, model))] * what_if.pods
+    pods = [PodSpec(model, believed=fit_belief(rows) or model)] * what_if.pods
     records = World(policy, pods).run(arrivals)
     different = sum(
         record.outcome is not row.outcome
@@ -133,28 +134,58 @@ def fit_model(rows: Sequence[RequestRow]) -> ServiceModel:
     return ServiceModel((line.slope,), prefill_base=max(line.base + line.slope, 0.0))
 
 
-def first_ratio(rows: Sequence[RequestRow], model: ServiceModel) -> float:
-    """What the gateway believed at first, over the fitted line: from its first prediction."""
+def fit_belief(rows: Sequence[RequestRow]) -> ServiceModel | None:
+    """The line through the gateway's first predictions; None where it told too few."""
+    told: dict[int, float] = {}
     for row in sorted(rows, key=lambda r: r.sent_at):
-        if row.predicted_ms is not None and not row.predicted_wait_ms:
-            return row.predicted_ms / 1e3 / model.alone(0, row.tokens_wanted)
-    return 1.0
+        if row.predicted_ms is not None and row.predicted_wait_ms is not None:
+            told.setdefault(row.tokens_wanted, (row.predicted_ms - row.predicted_wait_ms) / 1e3)
+    if len(told) < 2 or min(told.values()) <= 0:
+        return None
+    line = fit_line(list(told), list(told.values()))
+    return ServiceModel((line.slope,), prefill_base=max(line.base + line.slope, 0.0))
+
+
+def measured_services(rows: Sequence[RequestRow]) -> dict[int, float]:
+    """Seconds of engine time of each served request, by its index.
+
+    From end to end, so that what lies between two requests belongs to the second, and errors do
+    not add up over a busy period.
+    """
+    spans = [
+        (row.sent_at + row.latency_ms / 1e3 - _travel(row), row) for row in rows if _served(row)
+    ]
+    spans.sort(key=lambda span: span[0])
+    services, before = {}, 0.0
+    for end, row in spans:
+        begun = max(before, row.sent_at + _travel(row))
+        services[row.index] = max(end - begun, 1e-6)
+        before = end
+    return services
+
+
+def _travel(row: RequestRow) -> float:
+    """Seconds of one way between client and gateway: half of what is neither queue nor service."""
+    if not _served(row):
+        return 0.0
+    rest = row.latency_ms - (row.queue_ms or 0.0) - (row.service_ms or 0.0)
+    return max(rest, 0.0) / 2e3
 
 
 def arrivals_of_rows(
     rows: Sequence[RequestRow], model: ServiceModel, default_ms: int, *, forced: bool = False
 ) -> list[Arrival]:
     """The rows as arrivals in the order of sending, each with its own true speed."""
-    recent: list[float] = []
-    arrivals = []
+    services, recent, arrivals = measured_services(rows), list[float](), []
+    travel = median([_travel(row) for row in rows if _served(row)])
     for row in sorted(rows, key=lambda r: r.sent_at):
-        if _served(row):
-            slow = (row.service_ms or 0.0) / 1e3 / model.alone(0, row.tokens_wanted)
+        if row.index in services:
+            slow = services[row.index] / model.alone(0, row.tokens_wanted)
             recent = [*recent[1 - RECENT :], slow]
         else:
             slow = median(recent) if recent else 1.0
         budget_ms = default_ms if forced or row.deadline_ms is None else row.deadline_ms
-        plain = Arrival(row.sent_at, 0, row.tokens_wanted, budget_ms / 1e3)
+        plain = Arrival(row.sent_at + travel, 0, row.tokens_wanted, budget_ms / 1e3)
         arrivals.append(replace(plain, slow=slow))
     return arrivals
 
