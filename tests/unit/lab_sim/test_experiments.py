@@ -175,8 +175,8 @@ def rows_of(world: World, arrivals: list[Arrival]) -> list[RequestRow]:
                 status=200,
                 latency_ms=(ended - record.arrival.at) * 1e3,
                 total_ms=(ended - record.arrival.at) * 1e3,
-                predicted_ms=told and told.sojourn * 1e3,
-                predicted_wait_ms=told and told.wait * 1e3,
+                predicted_ms=None if told is None else told.sojourn * 1e3,
+                predicted_wait_ms=None if told is None else told.wait * 1e3,
                 queue_ms=None if started is None else (started - record.arrival.at) * 1e3,
                 service_ms=None if started is None else (ended - started) * 1e3,
             )
