@@ -12,6 +12,7 @@ import pytest
 
 from punctual_operator.adapter.certificates import Identity, renewed
 from punctual_operator.adapter.tls import Tls
+from testcluster.pki import _authority, issue
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -81,3 +82,31 @@ async def test_new_certificate_is_served_from_the_next_handshake_on() -> None:
         with pytest.raises(ssl.SSLCertVerificationError):
             await ask(port, old.bundle)
     assert not tls.update(new.certificate, new.key, proxy.bundle)
+
+
+def front_proxy(folder: Path, name: str) -> tuple[str, tuple[Path, Path]]:
+    """An authority's certificate, and the files of a client that it has signed."""
+    _authority(folder, name, name)
+    issue(folder, f"{name}-client", name, "/CN=front-proxy-client")
+    files = folder / f"{name}-client.crt", folder / f"{name}-client.key"
+    return (folder / f"{name}.crt").read_text(), files
+
+
+async def test_rotated_authority_of_the_front_proxy_is_followed(tmp_path: Path) -> None:
+    """The old one's certificate proves nothing any more, the new one's does, without a restart."""
+    served = identity()
+    old, old_client = front_proxy(tmp_path, "old")
+    new, new_client = front_proxy(tmp_path, "new")
+    tls = Tls(served.certificate, served.key, old)
+    async with listening(tls) as port:
+        assert await ask(port, served.bundle, old_client) == b"y"
+        tls.update(served.certificate, served.key, old + new)
+        assert await ask(port, served.bundle, old_client) == b"y"
+        assert await ask(port, served.bundle, new_client) == b"y"
+        tls.update(served.certificate, served.key, new)
+        assert await ask(port, served.bundle, new_client) == b"y"
+        try:
+            answer = await ask(port, served.bundle, old_client)
+        except (ssl.SSLError, ConnectionError):
+            answer = b""
+    assert answer == b""
