@@ -145,7 +145,7 @@ class EndpointSliceDiscovery:
                 self.heard = time.monotonic()
                 yield json.loads(line)
         finally:
-            response.close()
+            _drop(response)
 
     async def _line(self, response: aiohttp.ClientResponse, target: tuple[str, int]) -> bytes:
         """The next line; empty when the watch has ended or the policy names another Service."""
@@ -195,6 +195,14 @@ class EndpointSliceDiscovery:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
+
+
+def _drop(response: aiohttp.ClientResponse) -> None:
+    """End a watch at once: a dead peer answers no farewell, and TLS would wait for it."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+    response.close()
 
 
 def _apply(slices: dict[str, Slice], kind: str, given: Slice) -> None:

@@ -23,6 +23,11 @@ from testcluster.waiting import wait_until
 from testcluster.wire import Wire
 
 Follow = Callable[..., AsyncIterator[frozenset[str]]]
+
+# a server that died or fell silent answers no TLS farewell: asyncio leaves such a socket to the
+# garbage collector
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 POD = frozenset({"http://10.9.9.1:8000"})
 
 
@@ -117,8 +122,6 @@ async def test_silent_watch_is_opened_anew(
     assert await following == POD
 
 
-# asyncio leaves the socket of a handshake that the dying server cut to the garbage collector
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("kill", [False, True])
 async def test_restart_of_the_api_server_loses_no_pod(
     own_cluster: Cluster,
