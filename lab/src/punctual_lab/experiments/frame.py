@@ -58,6 +58,10 @@ class Experiment(Protocol):
         """The sub-command."""
 
     @property
+    def HELP(self) -> str:  # noqa: N802 - a module's constant
+        """One line, without a full stop."""
+
+    @property
     def TITLE(self) -> str:  # noqa: N802 - a module's constant
         """The heading of its page."""
 
@@ -94,9 +98,10 @@ def run_experiment(module: ModuleType, options: Options) -> Summary:
     blocks = experiment.describe(summary)
     print_tables(options.console, blocks)
     folder = options.folder / experiment.NAME
+    lead = f"{experiment.HELP[0].upper()}{experiment.HELP[1:]}."
     page = write_report(
         folder / "report.html",
-        Report(experiment.TITLE, "", (), (Section(experiment.TITLE, tuple(blocks)),)),
+        Report(experiment.TITLE, lead, (), (Section("Results", tuple(blocks)),)),
     )
     options.console.print(f"{folder / 'summary.json'} and {page}, {summary['seconds']:.0f} s")
     return summary
