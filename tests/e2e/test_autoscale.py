@@ -15,7 +15,7 @@ WINDOW = 60
 """Seconds over which a gateway averages; before that it tells nothing."""
 CAUGHT_UP = 120
 """Seconds from a step until hardly anything may be refused: 90, and the start of a pod here."""
-SECONDS = CAUGHT_UP + 60
+SECONDS = CAUGHT_UP + 40
 RATE = 12
 """Requests per second: about 2.3 pods of work, so four pods at 70 %."""
 SCALING = {
