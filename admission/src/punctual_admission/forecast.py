@@ -123,11 +123,10 @@ def _deviations(certainty: float) -> float:
 
 def item_of(ticket: Ticket) -> Item:
     """A queued ticket as the forecast sees it."""
-    request = ticket.request
-    item = Item(request.prompt_tokens, ticket.expected_tokens, request.deadline)
-    if ticket.length is not None:
-        item.variance = ticket.length.variance
-    return item
+    request, length = ticket.request, ticket.length
+    if length is None:
+        return Item(request.prompt_tokens, request.output_tokens, request.deadline)
+    return Item(request.prompt_tokens, length.mean, request.deadline, variance=length.variance)
 
 
 class Forecast:
@@ -188,39 +187,66 @@ class Forecast:
         if self._line is not None:
             late = self._line.insert(place, newcomer, test, without)
             return Trial(late is None, first_late=late)
-        before = self._ends_untouched(test)
+        ahead = [item_of(t) for index, t in enumerate(self._queue[:place]) if index != without]
         tracks = [track.copy() for track in self._start]
-        fresh = [item_of(ticket) for ticket in self._queue]
-        order = [*fresh[:place], newcomer, *fresh[place:]]
-        limits = [*before[0][:place], NEVER, *before[0][place:]]
-        if without is not None:
-            gone = without + (without >= place)
-            del order[gone], limits[gone]
-        walk(tracks, order, self.now)
+        walk(tracks, [*ahead, newcomer], self.now)
+        if newcomer.length is not None:
+            newcomer.start_deviation = self._deviation(self._variance(ahead))
+        if self._is_late_without_followers(tracks, newcomer, test):
+            return Trial(fits=False, first_late=len(ahead))
+        behind = [
+            item_of(t) for index, t in enumerate(self._queue[place:], place) if index != without
+        ]
+        walk(tracks, behind, self.now, QUEUED + len(ahead) + 1)
         for track in tracks:
             track.drain()
-        spares = self._spares(order, newcomer, test)
-        if self._crowded_out(newcomer, self._start[0], test):
-            return Trial(fits=False, first_late=order.index(newcomer))
-        limits[order.index(newcomer)] = -NEVER
-        for index, (item, limit) in enumerate(zip(order, limits, strict=True)):
-            late = test.misses(test.due(item) + spares[index], item.deadline)
-            if item is newcomer:
-                late = test.late(item)
-            if late and test.due(item) > limit + EPSILON:
+        return self._judge(place, [*ahead, newcomer, *behind], newcomer, test, without)
+
+    def _is_late_without_followers(
+        self, tracks: Sequence[Track], newcomer: Item, test: Lateness
+    ) -> bool:
+        """Whether the newcomer is late even if nobody followed: followers only make it later."""
+        for track in tracks:
+            track.copy().drain()
+        return test.late(newcomer) or self._crowded_out(newcomer, self._start[0], test)
+
+    def _judge(
+        self, place: int, order: Sequence[Item], newcomer: Item, test: Lateness, without: int | None
+    ) -> Trial:
+        """Whether everybody in `order`, and everybody who runs, is on time, or late anyway."""
+        spares = self._spares(order, test)
+        dues = [test.due(item) for item in order]
+        running = [(test.due(item), item.deadline) for item in self._residents()]
+        late = [
+            index
+            for index, (item, due, spare) in enumerate(zip(order, dues, spares, strict=True))
+            if (test.late(item) if item is newcomer else test.misses(due + spare, item.deadline))
+        ]
+        late_running = [
+            index for index, (due, deadline) in enumerate(running) if test.misses(due, deadline)
+        ]
+        if not late and not late_running:
+            return Trial(fits=True)
+        queue, residents = self._ends_untouched(test)
+        limits = [*queue[:place], -NEVER, *queue[place:]]
+        if without is not None:
+            del limits[without + (without >= place)]
+        for index in late:
+            if dues[index] > limits[index] + EPSILON:
                 return Trial(fits=False, first_late=index)
-        worse = any(
-            test.late(item) and test.due(item) > limit + EPSILON
-            for item, limit in zip(self._residents(), before[1], strict=True)
-        )
+        worse = any(running[index][0] > residents[index] + EPSILON for index in late_running)
         return Trial(fits=not worse)
 
     def _ends_untouched(self, test: Lateness) -> tuple[list[float], list[float]]:
         """What is due when, for the queue and for the residents, if nobody joins."""
         if self._untouched is None:
-            self.ends()
-            items = (*self._walk()[0], *self._residents())
-            self._untouched = [test.due(item) for item in items]
+            # Walked anew: a trial has overwritten the times of the running ones.
+            items = [item_of(ticket) for ticket in self._queue]
+            tracks = [track.copy() for track in self._start]
+            walk(tracks, items, self.now)
+            for track in tracks:
+                track.drain()
+            self._untouched = [test.due(item) for item in (*items, *self._residents())]
         waiting = len(self._queue)
         return self._untouched[:waiting], self._untouched[waiting:]
 
@@ -253,13 +279,13 @@ class Forecast:
         slots = sum([track.slots for track in self._start])
         return max(track.steps[-1] for track in self._start) * sqrt(variance) / slots
 
-    def _spares(self, order: Sequence[Item], newcomer: Item, test: Lateness) -> list[float]:
+    def _spares(self, order: Sequence[Item], test: Lateness) -> list[float]:
         """Seconds that each in `order` needs beyond its mean end, for lengths not known."""
         variance = self._variance(())
+        if not variance and not any(item.variance for item in order):
+            return [0.0] * len(order)
         spares = []
         for item in order:
-            if item is newcomer:
-                item.start_deviation = self._deviation(variance)
             own = self._start[0].steps[-1] * sqrt(item.variance)
             spares.append(test.deviations * hypot(self._deviation(variance), own))
             variance += item.variance
@@ -303,16 +329,21 @@ def _try_on(track: Track, newcomer: Item, now: float, test: Lateness) -> Trial:
     return Trial(fits=fits, pod_id=track.pod_id)
 
 
-def walk(tracks: Sequence[Track], items: Sequence[Item], now: float) -> None:
-    """Seat every item in order; afterwards the tracks stand behind the start of the last one."""
+def walk(
+    tracks: Sequence[Track], items: Sequence[Item], now: float, sequence: int = QUEUED
+) -> None:
+    """Seat every item in order; afterwards the tracks stand behind the start of the last one.
+
+    `sequence` orders those whose last steps are equal; a walk that goes on begins behind it.
+    """
     waiting = 0
     while waiting < len(items) and any(track.is_free(now) for track in tracks):
         track = choose(tracks, items[waiting], now)
-        track.seat(items[waiting], now, QUEUED + waiting)
+        track.seat(items[waiting], now, sequence + waiting)
         waiting += 1
     if not tracks or waiting == len(items):
         return
-    _walk_full(tracks, items[waiting:], QUEUED + waiting, now)
+    _walk_full(tracks, items[waiting:], sequence + waiting, now)
 
 
 def _walk_full(tracks: Sequence[Track], items: Sequence[Item], sequence: int, now: float) -> None:

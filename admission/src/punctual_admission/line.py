@@ -90,7 +90,7 @@ class Line:
             self._free_at
             + self._base * ahead.requests
             + self._per_token * ahead.prompt_tokens
-            + self._step * (ahead.whole_steps / UNIT),
+            + self._step * ahead.steps,
         )
         return not test.late(newcomer)
 
