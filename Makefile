@@ -19,19 +19,24 @@ demo: .venv ## Model server, gateway and load on this machine: the modes compare
 bench: .venv ## Cost of a decision, of a refusal, and of passing through, beside other proxies
 	$(BIN)/punctual-lab bench $(ARGS)
 
+report: .venv ## Every experiment on virtual time at reduced size, on one page: reports/report.html
+	$(BIN)/punctual-lab report --quick $(ARGS)
+
 gpu-check: .venv ## Step times, equality and linearity on a GPU
 	$(BIN)/python -m punctual_model_server.gpu_check $(ARGS)
 
 ##@ Work on it
 
 test: .venv helm ## Run the tests (SUITE=default|unit|integration|cluster|kind)
-	$(BIN)/python -m pytest $(SUITE_$(SUITE)) $(ARGS)
+	$(SUITE_$(SUITE))
 
-SUITE_unit := tests/unit --cov --cov-report=term-missing:skip-covered
-SUITE_integration := tests/integration
-SUITE_default := tests/unit tests/integration --cov --cov-report=term-missing:skip-covered
-SUITE_cluster := tests/cluster -m "not kind"
-SUITE_kind := tests/e2e
+PYTEST := $(BIN)/python -m pytest
+SUITE_unit = $(PYTEST) tests/unit --numprocesses auto --cov --cov-report=term-missing:skip-covered $(ARGS)
+# One after the other: these start servers and look at what happens when.
+SUITE_integration = $(PYTEST) tests/integration $(ARGS)
+SUITE_default = $(SUITE_unit) && $(SUITE_integration)
+SUITE_cluster = $(PYTEST) tests/cluster -m "not kind" $(ARGS)
+SUITE_kind = $(PYTEST) tests/e2e $(ARGS)
 
 check: .venv helm ## Lint, format, types, import direction, generated files
 	$(BIN)/ruff check $(CODE)
