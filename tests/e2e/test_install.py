@@ -93,9 +93,14 @@ def test_autoscalers_read_the_demand_from_the_adapter(service: Service, release:
 
 
 def test_deleted_policy_takes_its_gateway_with_it(service: Service) -> None:
+    kinds = "deployment,service,configmap,serviceaccount,role,rolebinding,pdb,pod"
+    assert service.kubectl("get", kinds, GATEWAY_PODS, "-o", "name")
     service.kubectl("delete", POLICY, "--timeout=30s")
     wait_until(
-        lambda: not service.pods(GATEWAY_PODS), "the gateway's pods are gone", seconds=90, every=1
+        lambda: not service.kubectl("get", kinds, GATEWAY_PODS, "-o", "name"),
+        "all that belonged to the gateway is gone",
+        seconds=90,
+        every=1,
     )
 
 
