@@ -61,7 +61,11 @@ class AdapterProcess:
             self._process = subprocess.Popen(
                 [*command, *arguments], stdout=log, stderr=log, env=environment
             )
-        wait_until(self._is_ready, "the adapter is ready", seconds=40)
+        try:
+            wait_until(self._is_ready, "the adapter is ready", seconds=40)
+        except AssertionError:
+            self.stop(kill=True)
+            raise
 
     def stop(self, *, kill: bool = False) -> int:
         """End it; returns its exit status."""
