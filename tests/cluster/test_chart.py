@@ -169,8 +169,9 @@ def test_helm_installs_upgrades_and_keeps_policies(cluster: Cluster, tmp_path: P
         helm("upgrade", release, str(CHART), *common, *settings, kubeconfig=cluster.kubeconfig)
         helm("uninstall", release, *common, kubeconfig=cluster.kubeconfig)
         assert kubectl.json("get", "admissionpolicy", "kept")["metadata"]["uid"] == before
-        left = kubectl("get", "all,role,rolebinding,pdb,networkpolicy", "-o", "name").split()
-        assert left == []
+        kinds = "all,role,rolebinding,pdb,networkpolicy"
+        # The pods of a deleted Deployment go when the garbage collector gets to them.
+        wait_until(lambda: not kubectl("get", kinds, "-o", "name").split(), "nothing is left")
         cluster_wide = kubectl("get", "clusterrole,clusterrolebinding", "-o", "name")
         assert release not in cluster_wide
     finally:
