@@ -238,7 +238,7 @@ class Monitor:
             self._lose(problem)
 
     def _lose(self, problem: str) -> None:
-        if self.problem is None:
+        if self.problem != problem:
             log.warning("pod %s gets no new work: %s", self.url, problem)
         self.problem = problem
         if self.pod_id is not None:
