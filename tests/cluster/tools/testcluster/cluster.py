@@ -64,7 +64,9 @@ class Cluster:
         metadata = {"name": name, "labels": {NAMESPACE_LABEL: "true", **(labels or {})}}
         kubectl = self.kubectl(name)
         kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-        wait_until(lambda: _has_account(kubectl), f"namespace {name} has its default account")
+        # Controllers take up to 45 s to notice that an API server they watch was frozen before.
+        ready = f"namespace {name} has its default account"
+        wait_until(lambda: _has_account(kubectl), ready, seconds=90)
         return name
 
     def delete_namespace(self, name: str) -> None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_until(look: Callable[[], T], what: str, *, seconds: float = 20.0, every: float = 0.1) -> T:
+def wait_until(look: Callable[[], T], what: str, *, seconds: float = 60.0, every: float = 0.1) -> T:
     """Call `look` until what it returns counts as true, and return that.
 
     An AssertionError inside `look` means "not yet". Raises AssertionError with `what` should be
