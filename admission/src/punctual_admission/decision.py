@@ -178,7 +178,10 @@ def _try(
     wanted = policy.mode is Mode.PREDICTIVE and policy.queue.displacement is Displacement.LONGEST
     if trial.fits or not wanted:
         return trial, None
-    return find_displaced(forecast, queue, place, newcomer, test, view.pods[0].engine)
+    if place == len(queue):
+        # At the tail only a walk of the whole queue tells who is the first to be late.
+        trial = forecast.insert(place, newcomer, test)
+    return find_displaced(forecast, queue, place, newcomer, test, view.pods[0].engine, trial)
 
 
 def place_in(queue: Sequence[Ticket], policy: Policy, request: Request) -> int:

@@ -29,9 +29,12 @@ def find_displaced(
     newcomer: Item,
     test: Lateness,
     engine: ServiceModel,
+    trial: Trial,
 ) -> tuple[Trial, Ticket | None]:
-    """The waiting request whose removal lets the newcomer and all others be on time, or None."""
-    trial = forecast.insert(place, newcomer, test)
+    """The waiting request whose removal lets the newcomer and all others be on time, or None.
+
+    `trial` is what inserting the newcomer at `place` gave with nobody removed.
+    """
     if trial.fits or trial.first_late is None:
         return trial, None
     # The late one's place counts the newcomer, so a queue index below it stands ahead of it.
@@ -48,5 +51,7 @@ def find_displaced(
         attempt = forecast.insert(place, newcomer, test, without=index)
         if attempt.fits:
             return attempt, queue[index]
-    forecast.insert(place, newcomer, test)
+    if longer:
+        # The attempts have overwritten the newcomer's times, which a refusal quotes.
+        forecast.insert(place, newcomer, test)
     return trial, None
