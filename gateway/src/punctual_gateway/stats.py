@@ -169,6 +169,10 @@ def gauges(gateway: Gateway) -> Iterable[Metric]:
         "punctual_pods_available": ("Pods that take work.", len(ledger.pods)),
         "punctual_pods_known": ("Pods that were discovered.", len(list(gateway.pods.monitors))),
         "punctual_policy_generation": ("Policy in force.", gateway.loaded.generation),
+        "punctual_promise_confidence": (
+            "Share of the promises that are to be kept, 0 to 1.",
+            gateway.policy.estimate.confidence_percent / 100,
+        ),
         "punctual_policy_invalid": (
             "1 when the policy file is invalid.",
             bool(gateway.policy_file.problems),
@@ -188,6 +192,7 @@ def gauges(gateway: Gateway) -> Iterable[Metric]:
         "Invalid versions of the policy file.",
         gateway.policy_file.failures,
     )
+    yield _policy_info(gateway)
     margins: dict[Labels, float] = {
         ("sojourn",): ledger.sojourns.factor,
         ("service",): ledger.services.factor,
@@ -195,6 +200,17 @@ def gauges(gateway: Gateway) -> Iterable[Metric]:
     yield gauge("punctual_margin", "Safety factor on predictions.", margins, ("of",))
     yield from signals.gauges(gateway.signals)
     yield from _pod_gauges(gateway)
+
+
+def _policy_info(gateway: Gateway) -> Metric:
+    policy = gateway.policy
+    labels = (policy.model, policy.mode.value, policy.enforcement.value)
+    return gauge(
+        "punctual_policy_info",
+        "1 for what the policy in force says.",
+        {labels: 1.0},
+        ("model", "mode", "enforcement"),
+    )
 
 
 def _pod_gauges(gateway: Gateway) -> Iterable[Metric]:
@@ -223,4 +239,5 @@ def _pod_gauges(gateway: Gateway) -> Iterable[Metric]:
         ),
     }
     for name, (help_text, values) in families.items():
-        yield gauge(name, help_text, values, ("pod",))
+        # not "pod": that is what Prometheus calls the gateway's own pod
+        yield gauge(name, help_text, values, ("backend",))
