@@ -36,7 +36,7 @@ SUITE_unit = $(PYTEST) tests/unit --numprocesses auto --cov --cov-report=term-mi
 SUITE_integration = $(PYTEST) tests/integration $(ARGS)
 SUITE_default = $(SUITE_unit) && $(SUITE_integration)
 SUITE_cluster = $(PYTEST) tests/cluster -m "not kind" $(ARGS)
-SUITE_kind = $(PYTEST) tests/e2e $(ARGS)
+SUITE_kind = $(PYTEST) tests/e2e -m "not autoscale" $(ARGS)
 
 check: .venv helm ## Lint, format, types, import direction, generated files
 	$(BIN)/ruff check $(CODE)

@@ -23,7 +23,7 @@ package: .venv helm ## Pack the chart into reports/
 	$(BIN)/python -m charts.tools.generate --check
 	$${PUNCTUAL_HELM:-$${PUNCTUAL_CACHE:-$$HOME/.cache/punctual}/helm/$(HELM_VERSION)/helm} package charts/punctual -d reports
 
-e2e: .venv helm ## Install the product on kind, or on the cluster of KUBECONFIG, and test it there (KEEP=1 keeps the cluster)
-	tests/e2e/run $(ARGS)
+e2e: .venv helm ## Test the product on kind, or on the cluster of KUBECONFIG (SUITE=default|autoscale|all, KEEP=1 keeps the cluster)
+	SUITE=$(SUITE) tests/e2e/run $(ARGS)
 
 include charts/tools/versions

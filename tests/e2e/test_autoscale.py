@@ -47,6 +47,7 @@ def share_refused(outcomes: Outcomes, begin: float) -> float:
     return len(refused) / len(rows)
 
 
+@pytest.mark.autoscale
 @pytest.mark.timeout(720)
 def test_pool_follows_a_step_of_the_load_up_and_down(service: Service, adapter: None) -> None:
     """From nothing to several pods of work: under 1 % is refused soon, and the pods go again."""
