@@ -62,6 +62,7 @@ class Controller:
         self._ending: dict[str, float] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._heard = time.monotonic()
+        metrics.watch_policies(lambda: self._store.all(POLICY))
 
     async def start(self) -> None:
         """Learn what there is, then begin to work; raises ApiError when that cannot be read."""

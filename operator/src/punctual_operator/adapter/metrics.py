@@ -7,6 +7,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from punctual_operator.metrics import Metrics
 
 PREFIX = "punctual_adapter"
+WORKS = ("registration", "front proxy", "certificate")
+"""What the adapter keeps up to date."""
 
 
 class AdapterMetrics(Metrics):
@@ -57,6 +59,8 @@ class AdapterMetrics(Metrics):
             ["work"],
             registry=self.registry,
         )
+        for work in WORKS:
+            self.upkeep_failures.labels(work)
 
     def render(self) -> bytes:
         """Everything in Prometheus' text format."""
