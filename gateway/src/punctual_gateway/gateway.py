@@ -52,6 +52,8 @@ class Gateway:
         self.served = False
         self.accepting = True
         """Readiness: False from SIGTERM on."""
+        self.last_arrival = 0.0
+        """When the latest request was decided on; monotonic seconds."""
         self._discovery = discovery or build_discovery(settings, lambda: self.policy.backend)
         self._prefix = uuid.uuid4().hex[:12]
         self._numbers = itertools.count(1)
@@ -72,8 +74,13 @@ class Gateway:
         At the start only once the pods that are there have been asked, so that the first requests
         are not refused for lack of pods.
         """
+        return self.accepting and self.serving
+
+    @property
+    def serving(self) -> bool:
+        """Whether requests get an answer: as `ready`, and on until the end of the process."""
         self.served = self.served or self.pods.asked
-        return self.accepting and self.served
+        return self.served
 
     def start(self) -> None:
         """Begin to follow pods and policy."""
@@ -115,6 +122,7 @@ class Gateway:
 
     def count_arrival(self, request: Request, headers: CIMultiDictProxy[str]) -> bool:
         """Offered work: each request once, whatever becomes of it. False: a retry, not counted."""
+        self.last_arrival = self.scheduler.now
         return self.signals.arrive(request, headers) is not None
 
     def count_refusal(self, refused: Refusal, seconds: float, *, new: bool) -> None:

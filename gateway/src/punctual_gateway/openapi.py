@@ -71,6 +71,7 @@ PLAIN_ROUTES = {
     "/v1/models": ("The model that is served.", "application/json"),
     "/healthz": ("The process answers.", "application/json"),
     "/readyz": ("200: it wants traffic; 503: not yet, or no longer.", "application/json"),
+    "/servingz": ("200: it answers, also while it stops; 503: not yet.", "application/json"),
     "/stats": ("The state of one moment.", "application/json"),
     "/signals": ("What an autoscaler reads.", "application/json"),
     "/metrics": ("The same for Prometheus.", "text/plain"),
@@ -172,7 +173,7 @@ def _plain(path: str, description: str, content: str) -> Schema:
     name = path.rsplit("/", 1)[1].partition(".")[0]
     schema: Schema = {"type": "object" if content == "application/json" else "string"}
     answers = {"200": {"description": description, "content": {content: {"schema": schema}}}}
-    if path == "/readyz":
+    if path in ("/readyz", "/servingz"):
         answers["503"] = {"description": "Not ready.", "content": {content: {"schema": schema}}}
     return {"operationId": f"get{name.capitalize()}", "responses": answers}
 

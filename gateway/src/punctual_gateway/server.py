@@ -95,7 +95,8 @@ class Server(web.Server):
         self._gets = {
             "/v1/models": self._models,
             "/healthz": self._healthz,
-            "/readyz": self._readyz,
+            "/readyz": lambda: _told("ready", self._gateway.ready),
+            "/servingz": lambda: _told("serving", self._gateway.serving),
             "/metrics": self._metrics,
             "/stats": self._stats,
             "/openapi.json": self._openapi,
@@ -115,6 +116,8 @@ class Server(web.Server):
         writer: AbstractStreamWriter,
         task: asyncio.Task[None],
     ) -> web.BaseRequest:
+        if not self._gateway.accepting:  # a client that has to connect again arrives elsewhere
+            message = message._replace(should_close=True)
         request = TimedRequest(message, payload, protocol, writer, task, self._loop)
         if isinstance(protocol, TimedConnection):
             request.arrival = protocol.take_arrival(payload)
@@ -175,12 +178,6 @@ class Server(web.Server):
     def _healthz(self) -> WholeAnswer:
         return WholeAnswer(200, b'{"status":"ok"}')
 
-    def _readyz(self) -> WholeAnswer:
-        ready = self._gateway.ready
-        return WholeAnswer(
-            200 if ready else 503, b'{"ready":%s}' % (b"true" if ready else b"false")
-        )
-
     def _metrics(self) -> WholeAnswer:
         return WholeAnswer(200, self._gateway.metrics.render(), (), CONTENT_TYPE)
 
@@ -192,3 +189,9 @@ class Server(web.Server):
 
     def _stats(self) -> WholeAnswer:
         return WholeAnswer(200, stats.snapshot(self._gateway))
+
+
+def _told(what: str, yes: bool) -> WholeAnswer:
+    """The answer to a probe."""
+    text = f'{{"{what}":{"true" if yes else "false"}}}'
+    return WholeAnswer(200 if yes else 503, text.encode())

@@ -86,8 +86,43 @@ async def test_sigterm_keeps_accepting_while_load_balancers_learn_of_it(
         await wait_ready(gateway.url, client)
         gateway.process.send_signal(signal.SIGTERM)
         await until_unready(gateway.url, client)
+        async with client.get(f"{gateway.url}/servingz") as response:
+            assert response.status == 200
         assert await ask(gateway.url, client) == 200
         gateway.process.send_signal(signal.SIGTERM)
+        assert await gateway.wait() == 0
+
+
+async def test_stopping_gateway_sends_its_clients_away_with_each_answer(
+    start_pod: StartPod, tmp_path: Path
+) -> None:
+    """From SIGTERM on answers and streams close their connections; the next one goes elsewhere."""
+    args = arguments(tmp_path, await start_pod(), accept="600")
+    async with program("punctual_gateway", *args) as gateway, aiohttp.ClientSession() as client:
+        await wait_ready(gateway.url, client)
+        gateway.process.send_signal(signal.SIGTERM)
+        await until_unready(gateway.url, client)
+        for stream in (False, True):
+            url, body = f"{gateway.url}/v1/completions", BODY | {"stream": stream}
+            async with client.post(url, json=body) as response:
+                assert response.status == 200
+                assert response.headers["Connection"] == "close"
+                assert await response.read()
+        gateway.process.send_signal(signal.SIGTERM)
+        assert await gateway.wait() == 0
+
+
+async def test_stopping_gateway_answers_for_as_long_as_clients_are_sent_to_it(
+    start_pod: StartPod, tmp_path: Path
+) -> None:
+    """A lone replica refuses as `draining` until its Service leads to its successor."""
+    args = arguments(tmp_path, await start_pod(), accept="2")
+    async with program("punctual_gateway", *args) as gateway, aiohttp.ClientSession() as client:
+        await wait_ready(gateway.url, client)
+        gateway.process.send_signal(signal.SIGTERM)
+        while await ask(gateway.url, client) == 200:
+            await asyncio.sleep(0.05)
+        assert {await ask(gateway.url, client) for _ in range(20)} == {503}
         assert await gateway.wait() == 0
 
 

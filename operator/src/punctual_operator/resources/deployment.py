@@ -89,7 +89,9 @@ def _container(gateway: Gateway, image: str) -> dict[str, Any]:
             "capabilities": {"drop": ["ALL"]},
         },
         "startupProbe": _probe("/healthz", period=1, failures=60),
-        "readinessProbe": _probe("/readyz", period=2, failures=2),
+        # Not /readyz, which says no from SIGTERM on. A pod that is deleted is not ready whatever it
+        # says; if it was the only one, its Service still leads to it while its probe succeeds.
+        "readinessProbe": _probe("/servingz", period=2, failures=2),
         "livenessProbe": _probe("/healthz", period=10, failures=3),
         "volumeMounts": [
             # a folder and not a single file: only whole mounts follow the ConfigMap
