@@ -89,6 +89,22 @@ def test_drained_node_loses_nothing(service: Service, release: Release) -> None:
         service.kubectl("uncordon", node)
 
 
+def test_evicted_lone_gateway_leaves_no_gap(service: Service) -> None:
+    """The only replica answers until its successor does: no client finds a closed door."""
+    (before,) = service.pods(GATEWAY_PODS)
+    node = before["spec"]["nodeName"]
+    load = service.load_elsewhere(node, SECONDS, RATE, *CLIENT)
+    try:
+        selector = "--pod-selector=punctual.dev/policy=quickstart"
+        options = ("--ignore-daemonsets", "--delete-emptydir-data", "--timeout=58s")
+        service.kubectl("drain", node, selector, *options)
+        load.wait().assert_promises_kept()
+    finally:
+        service.kubectl("uncordon", node)
+    (after,) = service.pods(GATEWAY_PODS)
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+
+
 def test_stopped_gateway_finishes_the_answers_that_it_streams(service: Service) -> None:
     """SIGTERM to one of two replicas: what it admitted arrives whole, the rest finds the other."""
     service.wait_applied(service.change({"gateway": {"replicas": 2}}))
