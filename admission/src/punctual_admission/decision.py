@@ -8,7 +8,8 @@ in seconds. With the time spent since arrival A, the deadline budget D and the s
 
 The other modes count instead: Unlimited admits all, Bounded and Deadline admit while fewer than N
 wait. Limits on queued and in-flight GPU-seconds hold in every mode. All rules are checked first,
-in the order of `RULES`, and only then is anything taken: a refusal changes nothing.
+in the order of `RULES`, and only then is anything taken: a refusal changes nothing. A client's own
+quota comes before the rules about load, so that a 429 always means the client and a 503 the pool.
 
 Symbols: N `queue.maximumRequests`; waiting are those that no free slot can start at once, so a
 burst of N + slots admits N + slots.
@@ -21,6 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from punctual_admission.counter_offer import find_counter_offer
 from punctual_admission.displacement import find_displaced
 from punctual_admission.forecast import Forecast, Lateness, Trial
 from punctual_admission.outcomes import Reason
@@ -28,7 +30,7 @@ from punctual_admission.output_length import OutputLength
 from punctual_admission.policy import Displacement, Enforcement, Mode, Objective, Order, Policy
 from punctual_admission.pool import Pod
 from punctual_admission.retry_after import retry_delay
-from punctual_admission.ticket import Prediction, Refusal, Request, Ticket
+from punctual_admission.ticket import CounterOffer, Prediction, Refusal, Request, Ticket
 from punctual_admission.track import Item
 
 
@@ -79,7 +81,15 @@ class PoolView(Protocol):
         ...
 
     def held(self, request: Request, now: float) -> float:
-        """GPU-seconds that this request has to leave to other size classes."""
+        """GPU-seconds that this request has to leave to other tiers and size classes."""
+        ...
+
+    def quota_wait(self, request: Request, cost: float, now: float) -> float:
+        """Seconds until the client's quota allows the request; 0: now."""
+        ...
+
+    def lacks_memory(self, request: Request, length: OutputLength | None) -> bool:
+        """Whether the request does not fit into the pods' memory beside what was admitted."""
         ...
 
     def jitter(self) -> float:
@@ -119,7 +129,10 @@ class Case:
     displaced: Ticket | None
     length: OutputLength | None = None
     held: float = 0.0
-    """Seconds of wait that are kept free for other size classes."""
+    """Seconds of wait that are kept free for other tiers and size classes."""
+    quota_wait: float = 0.0
+    """Seconds until the client's own quota allows it."""
+    lacks_memory: bool = False
 
 
 def decide(policy: Policy, view: PoolView, request: Request, now: float) -> Admission | Refusal:
@@ -131,12 +144,23 @@ def decide(policy: Policy, view: PoolView, request: Request, now: float) -> Admi
         pod_id = None if case.waits else case.trial.pod_id
         displaced = case.displaced if reason is None else None
         return Admission(case.prediction, case.cost, pod_id, case.length, displaced, reason)
+    to_next_end = _seconds_to_next_end(view, now)
     return Refusal(
         reason,
         case.prediction,
-        retry_delay(reason, case.prediction, _seconds_to_next_end(view, now), view.jitter()),
+        retry_delay(reason, case.prediction, to_next_end, view.jitter(), case.quota_wait),
         _retry_may_help(case),
+        _counter_offer(case, reason, now) if policy.offers else None,
     )
+
+
+def _counter_offer(case: Case, reason: Reason, now: float) -> CounterOffer | None:
+    policy, view = case.policy, case.view
+
+    def fits(other: Request) -> bool:
+        return _first_reason(examine(policy, view, other, now)) is None
+
+    return find_counter_offer(policy, case.request, reason, case.prediction, fits)
 
 
 def _first_reason(case: Case) -> Reason | None:
@@ -162,8 +186,13 @@ def examine(policy: Policy, view: PoolView, request: Request, now: float) -> Cas
         trial, displaced = _try(policy, view, request, newcomer, test)
     waits = bool(queue) or not [p for p in pods if p.free_slots and p.paused_until <= now]
     prediction = _prediction(policy, view, request, newcomer, now)
-    held = view.held(request, now) / len(pods) if policy.size_classes and pods else 0.0
-    return Case(policy, view, request, cost, waits, prediction, trial, displaced, length, held)
+    held = view.held(request, now) / len(pods) if policy.divides and pods else 0.0
+    quota_wait = view.quota_wait(request, cost, now) if request.client else 0.0
+    lacks_memory = policy.gates_memory and view.lacks_memory(request, length)
+    return Case(
+        policy, view, request, cost, waits, prediction, trial, displaced, length, held,
+        quota_wait, lacks_memory,
+    )  # fmt: skip
 
 
 def _try(
@@ -221,6 +250,16 @@ def pool_exhausted(case: Case) -> Reason | None:
     return None if case.view.pods else Reason.POOL_EXHAUSTED
 
 
+def client_quota_exceeded(case: Case) -> Reason | None:
+    """The client has had what it may have, whatever the load."""
+    return Reason.CLIENT_QUOTA_EXCEEDED if case.quota_wait > 0 else None
+
+
+def memory_exhausted(case: Case) -> Reason | None:
+    """Prompt and answer do not fit into the pods' key-value memory."""
+    return Reason.MEMORY_EXHAUSTED if case.lacks_memory else None
+
+
 def queue_full(case: Case) -> Reason | None:
     """As many wait as may wait; a request that starts at once does not wait."""
     counted = case.policy.mode in (Mode.BOUNDED, Mode.DEADLINE)
@@ -250,7 +289,7 @@ def deadline_unreachable(case: Case) -> Reason | None:
 
 
 def tier_share_exhausted(case: Case) -> Reason | None:
-    """It would fit, but into room that is kept for other size classes."""
+    """It would fit, but into room that is kept for other tiers or size classes."""
     if case.policy.mode is not Mode.PREDICTIVE or not case.waits:
         return None
     over = case.prediction.excess + case.held * case.prediction.margin > 0
@@ -260,9 +299,11 @@ def tier_share_exhausted(case: Case) -> Reason | None:
 RULES: tuple[Callable[[Case], Reason | None], ...] = (
     draining,
     pool_exhausted,
+    client_quota_exceeded,
     queue_full,
     work_limit,
     pool_headroom_exhausted,
+    memory_exhausted,
     deadline_unreachable,
     tier_share_exhausted,
 )

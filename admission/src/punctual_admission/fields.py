@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 _META = "punctual"
+_ITEMS = {"sections": "section", "integers": "integer", "texts": "text"}
+"""Kinds of lists, and the kind of their items."""
 
 
 class PolicyError(ValueError):
@@ -87,6 +89,12 @@ def integers(max_items: int, minimum: int, maximum: int, description: str) -> An
     declared = Declared(
         "integers", description, minimum=minimum, maximum=maximum, max_items=max_items
     )
+    return _field(declared, ())
+
+
+def texts(max_items: int, max_length: int, description: str) -> Any:
+    """A list of strings of at most `max_length` characters each; empty where it is absent."""
+    declared = Declared("texts", description, max_length=max_length, max_items=max_items)
     return _field(declared, ())
 
 
@@ -166,7 +174,7 @@ def _value(declared: Declared, given: object, path: str, problems: list[str]) ->
     if declared.kind == "section":
         assert declared.section is not None  # noqa: S101  # declarations are ours
         return _build(declared.section, given, path, problems)
-    if declared.kind in {"sections", "integers"}:
+    if declared.kind in _ITEMS:
         return _items(declared, given, path, problems)
     return _scalar(declared, given, path, problems)
 
@@ -176,9 +184,7 @@ def _items(declared: Declared, given: object, path: str, problems: list[str]) ->
     if not isinstance(given, list | tuple) or len(given) > limit:
         problems.append(f"{path} must be a list of at most {limit} items, got {_shown(given)}")
         return ()
-    each = dataclasses.replace(
-        declared, kind="section" if declared.kind == "sections" else "integer"
-    )
+    each = dataclasses.replace(declared, kind=_ITEMS[declared.kind])
     built = tuple(
         _value(each, item, f"{path}[{index}]", problems) for index, item in enumerate(given)
     )
@@ -256,6 +262,7 @@ def _schema_of(declared: Declared, field: dataclasses.Field[Any]) -> dict[str, A
         "section": _section_schema,
         "sections": _list_schema,
         "integers": _list_schema,
+        "texts": _list_schema,
         "integer": _integer_schema,
         "choice": _choice_schema,
         "text": _text_schema,
@@ -273,7 +280,7 @@ def default_of(declared: Declared, field: dataclasses.Field[Any]) -> Any:
     if declared.kind == "section":
         assert declared.section is not None  # noqa: S101  # declarations are ours
         return dumped(declared.section())
-    if declared.kind in {"sections", "integers"}:
+    if declared.kind in _ITEMS:
         return None
     return str(field.default) if declared.kind == "choice" else field.default
 
@@ -284,8 +291,8 @@ def _section_schema(declared: Declared) -> dict[str, Any]:
 
 
 def _list_schema(declared: Declared) -> dict[str, Any]:
-    if declared.kind == "integers":
-        items: dict[str, Any] = _integer_schema(declared)
+    if declared.kind != "sections":
+        items = _integer_schema(declared) if declared.kind == "integers" else _text_schema(declared)
         return {
             "type": "array",
             "maxItems": declared.max_items,
@@ -333,7 +340,7 @@ def dumped(value: Any) -> dict[str, Any]:
             rendered[name] = dumped(given)
         elif declared.kind == "sections":
             rendered[name] = [dumped(item) for item in given]
-        elif declared.kind == "integers":
+        elif declared.kind in {"integers", "texts"}:
             rendered[name] = list(given)
         else:
             rendered[name] = str(given) if declared.kind == "choice" else given

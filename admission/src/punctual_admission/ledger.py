@@ -19,16 +19,17 @@ import random
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 
+from punctual_admission.accounts import Accounts
 from punctual_admission.decision import Admission, decide
 from punctual_admission.forecast import Forecast, Lateness, choose, item_of
 from punctual_admission.line import Ahead
 from punctual_admission.margin import Margin
+from punctual_admission.memory import free_memory, lacks_memory, reservation
 from punctual_admission.outcomes import Outcome, Reason
 from punctual_admission.output_length import OutputLength, OutputLengths
 from punctual_admission.policy import Mode, Objective, Order, Policy, Speed
 from punctual_admission.pool import Foreign, Pod, work_left
 from punctual_admission.service_time import ServiceModel, SpeedRatio
-from punctual_admission.shares import Shares, class_of
 from punctual_admission.ticket import Refusal, Request, State, Ticket
 from punctual_admission.track import NEVER, Item, Track
 
@@ -59,7 +60,7 @@ class Ledger:
         self.services = Margin(confidence) if services is None else services
         self.lengths = OutputLengths()
         self._learns = policy.learns_lengths
-        self._shares = Shares()
+        self.accounts = Accounts()
         self._ended = ended
         self._rng = random.Random() if rng is None else rng
         self._pods: dict[str, Pod] = {}
@@ -128,9 +129,17 @@ class Ledger:
         return known
 
     def held(self, request: Request, now: float) -> float:
-        """GPU-seconds that this request has to leave to other size classes."""
-        window, tokens = self.policy.budget(None), request.output_tokens
-        return self._shares.hold(self.policy.size_classes, tokens, window, len(self.pods), now)
+        """GPU-seconds that this request has to leave to other tiers and size classes."""
+        return self.accounts.held(self.policy, request, len(self.pods), now)
+
+    def quota_wait(self, request: Request, cost: float, now: float) -> float:
+        """Seconds until the client's quota allows the request; 0: now."""
+        return self.accounts.quota_wait(self.policy, request, cost, now)
+
+    def lacks_memory(self, request: Request, length: OutputLength | None) -> bool:
+        """Whether the request does not fit into the pods' memory beside what was admitted."""
+        own = reservation(self.policy.memory, request, length)
+        return lacks_memory(self.pods, self._queue, own)
 
     def jitter(self) -> float:
         """A uniform random number in [0, 1)."""
@@ -144,7 +153,7 @@ class Ledger:
         The ticket runs if a slot was free, and waits otherwise. In mode Deadline it may have
         ended: it reached the front at once and could not finish in time.
         """
-        if self.policy.size_classes:
+        if self.policy.divides:
             self._ask(request, now)
         answer = decide(self.policy, self, request, now)
         if isinstance(answer, Refusal):
@@ -154,6 +163,8 @@ class Ledger:
             self._ended(answer.displaced)
         ticket = self._issue(request, answer, now)
         pod = None if answer.pod_id is None else self._pods[answer.pod_id]
+        if pod is not None and not self._has_memory(pod, ticket):
+            pod = self._pod_for(ticket, now)
         if pod is None:
             self._enqueue(ticket)
         elif self.policy.mode is Mode.DEADLINE:
@@ -229,7 +240,8 @@ class Ledger:
             first = self._queue[:1] if edf else self._queue
             due = min([ticket.request.deadline for ticket in first])
         for pod in self.pods:
-            if pod.free_slots and pod.paused_until < due:
+            startable = pod.free_slots and self._has_memory(pod, self._queue[0])
+            if startable and pod.paused_until < due:
                 due = pod.paused_until
         return due
 
@@ -272,6 +284,12 @@ class Ledger:
         self._pods_changed()
         return list(pod.residents.values())
 
+    def observe_memory(self, pod_id: str, tokens: int | None) -> None:
+        """How many tokens of key-value memory a pod has; None: it does not tell."""
+        pod = self._pods.get(pod_id)
+        if pod is not None:
+            pod.memory_tokens = tokens
+
     def observe_foreign(self, pod_id: str, foreign: Iterable[Foreign]) -> None:
         """What the pod runs for other gateways, by its own report."""
         pod = self._pods.get(pod_id)
@@ -307,25 +325,24 @@ class Ledger:
             answer.would_refuse,
         )
         ticket.order = self._order(ticket)
-        if self.policy.size_classes:
-            own = class_of(self.policy.size_classes, request.output_tokens)
-            ticket.kept = own is not None and own.reserved_percent > 0
-            self._take_share(ticket, ticket.cost, now)
+        policy = self.policy
+        if policy.divides:
+            ticket.kept = self.accounts.is_kept(policy, request)
+        if policy.gates_memory:
+            ticket.reserved = reservation(policy.memory, request, ticket.length)
+        self._take(ticket, now)
         return ticket
 
     def _ask(self, request: Request, now: float) -> None:
-        cost = (
-            self.pods[0].engine.cost(request.prompt_tokens, request.output_tokens)
-            if (self.pods)
-            else 0.0
-        )
-        classes, window = self.policy.size_classes, self.policy.budget(None)
-        self._shares.ask(classes, request.output_tokens, cost, window, now)
+        pods = self.pods
+        engine = pods[0].engine if pods else None
+        cost = engine.cost(request.prompt_tokens, request.output_tokens) if engine else 0.0
+        self.accounts.ask(self.policy, request, cost, now)
 
-    def _take_share(self, ticket: Ticket, cost: float, now: float) -> None:
-        classes, window = self.policy.size_classes, self.policy.budget(None)
-        tokens, pods = ticket.request.output_tokens, len(self.pods)
-        self._shares.take(classes, tokens, cost, window, pods, now)
+    def _take(self, ticket: Ticket, now: float, sign: int = 1) -> None:
+        """Take from shares and quota what the ticket costs; with `sign` -1 it is given back."""
+        pods = len(self.pods)
+        self.accounts.take(self.policy, ticket.request, ticket.cost, pods, now, sign)
 
     def _order(self, ticket: Ticket) -> tuple[float, int]:
         edf = self.policy.queue.order is Order.EARLIEST_DEADLINE_FIRST
@@ -348,12 +365,19 @@ class Ledger:
         self._changed()
 
     def _pod_for(self, ticket: Ticket, now: float) -> Pod | None:
-        pods = [p for p in self.pods if p.free_slots and p.paused_until <= now]
+        pods = [
+            pod
+            for pod in self.pods
+            if pod.free_slots and pod.paused_until <= now and self._has_memory(pod, ticket)
+        ]
         if len(pods) < 2:
             return pods[0] if pods else None
         tracks = [Track(index, pod, now) for index, pod in enumerate(pods)]
         track = choose(tracks, item_of(ticket), now)
         return self._pods[track.pod_id]
+
+    def _has_memory(self, pod: Pod, ticket: Ticket) -> bool:
+        return not self.policy.gates_memory or ticket.reserved <= free_memory(pod)
 
     def _start_in_time(self, ticket: Ticket, pod: Pod, now: float) -> bool:
         if self.policy.expires:
@@ -402,7 +426,7 @@ class Ledger:
         if ticket.state is State.QUEUED:
             place = bisect_left(self._queue, ticket.order, key=_by_order)
             self._dequeue(place)
-            self._take_share(ticket, -ticket.cost, now)
+            self._take(ticket, now, -1)
             return
         pod = self._pod_of(ticket)
         del pod.residents[ticket.sequence]

@@ -25,14 +25,22 @@ from punctual_admission.fields import (
     sections,
     text,
 )
+from punctual_admission.limits import (
+    DAY_MILLISECONDS,
+    HEADER_PATTERN,
+    MOST_RESERVED,
+    NAME_PATTERN,
+    Gate,
+    Memory,
+    Quota,
+    SizeClass,
+    Tier,
+)
 
 API_VERSION = "punctual.dev/v1alpha1"
 KIND = "AdmissionPolicy"
 OPERATOR_SECTIONS = frozenset({"gateway", "autoscaling"})
 """Sections of the spec that only the operator reads."""
-
-DAY_MILLISECONDS = 86_400_000
-NAME_PATTERN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 
 
 class Mode(StrEnum):
@@ -103,6 +111,13 @@ class Overdue(StrEnum):
     FINISH = "Finish"
 
 
+class CounterOffers(StrEnum):
+    """Whether a refusal says what would have been promised instead."""
+
+    NEVER = "Never"
+    ALWAYS = "Always"
+
+
 @dataclass(frozen=True, slots=True)
 class Backend:
     """The pool of model pods, and what to assume of pods that do not describe themselves."""
@@ -164,23 +179,6 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class SizeClass:
-    """Requests of a length, with a share of engine time that others may not take."""
-
-    name: str = required_text(63, "Name of the class.", NAME_PATTERN)
-    minimum_tokens: int = integer(
-        1,
-        1,
-        1_000_000,
-        "Least `max_tokens` of the class; a request belongs to the class with the largest minimum "
-        "that it reaches.",
-    )
-    reserved_percent: int = integer(
-        0, 0, 30, "Share of engine time kept for the class while it asks; lent out otherwise."
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class PoolLimit:
     """A limit on all work in flight, queued and running."""
 
@@ -227,6 +225,11 @@ class Refusals:
     overload_status: int = integer(
         503, 429, 503, "HTTP status of a refusal because of overload: 429 or 503."
     )
+    counter_offer: CounterOffers = choice(
+        CounterOffers.NEVER,
+        "Whether a refusal says which shorter answer and which later deadline would be promised, "
+        "and clients may have the shorter one at once (`X-Accept-Shorter`).",
+    )
     RULES: ClassVar = (
         (
             "self.overloadStatus == 429 || self.overloadStatus == 503",
@@ -254,10 +257,27 @@ class Policy:
     size_classes: tuple[SizeClass, ...] = sections(
         SizeClass, "name", 3, "Reserved shares of engine time by length."
     )
+    tier_header: str = text(
+        "X-Punctual-Tier", 127, "Header whose value names a request's tier.", HEADER_PATTERN
+    )
+    tiers: tuple[Tier, ...] = sections(
+        Tier, "name", 8, "Kinds of callers, with deadlines and shares of their own."
+    )
+    quota: Quota = section(Quota, "What each client may ask for.")
     pool: PoolLimit = section(PoolLimit, "A limit on all work in flight.")
+    memory: Memory = section(Memory, "Key-value memory of the pods.")
     estimate: Estimate = section(Estimate, "How service times are predicted.")
     requests: Requests = section(Requests, "Bounds on what a request may ask for.")
     refusals: Refusals = section(Refusals, "How a refusal looks.")
+    RULES: ClassVar = (
+        (
+            "(has(self.tiers) ? self.tiers.map(t, t.reservedPercent).sum() : 0) + "
+            "(has(self.sizeClasses) ? self.sizeClasses.map(c, c.reservedPercent).sum() : 0) "
+            f"<= {MOST_RESERVED}",
+            f"`reservedPercent` of all tiers and size classes together must be at most "
+            f"{MOST_RESERVED}",
+        ),
+    )
 
     @property
     def expires(self) -> bool:
@@ -288,12 +308,39 @@ class Policy:
         limit = self.pool.maximum_work_milliseconds
         return None if limit is None else limit / 1000 * (1 - self.pool.headroom_percent / 100)
 
-    def budget(self, asked_seconds: float | None) -> float:
-        """The deadline budget in seconds: as asked for, or the default; at most the maximum."""
-        wanted = (
-            self.deadline.default_milliseconds / 1000 if asked_seconds is None else asked_seconds
-        )
-        return min(wanted, self.deadline.maximum_milliseconds / 1000)
+    @property
+    def divides(self) -> bool:
+        """Whether tiers or size classes have shares."""
+        return bool(self.size_classes or self.tiers)
+
+    @property
+    def gates_memory(self) -> bool:
+        """Whether requests without memory are refused."""
+        return self.memory.gate is Gate.ENABLED
+
+    @property
+    def offers(self) -> bool:
+        """Whether refusals say what would have been promised."""
+        return self.refusals.counter_offer is CounterOffers.ALWAYS
+
+    def tier(self, name: str) -> Tier | None:
+        """The tier of that name."""
+        return next((tier for tier in self.tiers if tier.name == name), None)
+
+    def tier_of(self, value: str) -> str:
+        """The name of the first tier that a header's value means; empty: of none."""
+        return next((tier.name for tier in self.tiers if tier.means(value)), "")
+
+    def budget(self, asked_seconds: float | None, tier: str = "") -> float:
+        """The deadline budget in seconds: as asked for, or the default of the tier or of all; at
+        most the maximum and what the tier may take.
+        """
+        default, most = self.deadline.default_milliseconds, self.deadline.maximum_milliseconds
+        own = self.tier(tier) if tier else None
+        if own is not None:
+            default = own.default_deadline_milliseconds or default
+            most = min(own.budget_milliseconds or most, most)
+        return min(default / 1000 if asked_seconds is None else asked_seconds, most / 1000)
 
 
 def policy_from_spec(spec: object) -> Policy:
@@ -332,6 +379,13 @@ def _across_fields(policy: Policy) -> list[str]:
         problems.append(
             "spec.refusals.overloadStatus must be 429 or 503, "
             f"got {policy.refusals.overload_status}"
+        )
+    reserved = sum(tier.reserved_percent for tier in policy.tiers)
+    reserved += sum(size.reserved_percent for size in policy.size_classes)
+    if reserved > MOST_RESERVED:
+        problems.append(
+            "spec.tiers and spec.sizeClasses must reserve at most "
+            f"{MOST_RESERVED} percent together, got {reserved}"
         )
     steps = policy.backend.step_microseconds
     if list(steps) != sorted(steps):

@@ -14,6 +14,8 @@ class Foreign:
 
     remaining: int
     unstarted_prompt_tokens: int | None = None
+    reserved: int = 0
+    """Tokens of key-value memory it may come to need, where the pod says so."""
 
 
 @dataclass(slots=True, eq=False)
@@ -27,6 +29,8 @@ class Pod:
     """Ready, and its state is not older than it may be."""
     gone: bool = False
     """It has left; kept only until its last resident has ended."""
+    memory_tokens: int | None = None
+    """Tokens of key-value memory; None: not known, and then not counted."""
     residents: dict[int, Ticket] = field(default_factory=dict)
     """Our running tickets by sequence."""
     foreign: tuple[Foreign, ...] = ()

@@ -2,8 +2,9 @@
 
 For a promise that would miss its deadline by x seconds: the backlog shrinks by about one second
 of wait per second (nothing else arriving), so the same request fits x seconds later. For a full
-queue: when the next place falls free. Spread over [1, 1.5) times that, so that clients who were
-refused together do not come back together. RFC 9110 wants whole seconds in `Retry-After`;
+queue: when the next place falls free. For a client's own quota:
+when it has refilled. Spread over [1, 1.5) times that, so that clients who were refused together
+do not come back together. RFC 9110 wants whole seconds in `Retry-After`;
 `retry-after-ms` carries the exact value.
 """
 
@@ -24,10 +25,16 @@ WHILE_DRAINING = 1.0
 
 
 def retry_delay(
-    reason: Reason, prediction: Prediction, to_next_end: float, uniform: float
+    reason: Reason,
+    prediction: Prediction,
+    to_next_end: float,
+    uniform: float,
+    quota_wait: float = 0.0,
 ) -> float:
     """Seconds until a retry has a chance, jittered by `uniform` in [0, 1)."""
-    delay = _delay(reason, prediction, to_next_end) * (1 + SPREAD * uniform)
+    quota = reason is Reason.CLIENT_QUOTA_EXCEEDED
+    delay = quota_wait if quota else _delay(reason, prediction, to_next_end)
+    delay = delay * (1 + SPREAD * uniform)
     return min(max(delay, SHORTEST), LONGEST)
 
 

@@ -1,10 +1,11 @@
-"""Reserved shares of engine time for size classes, so that long requests are not starved.
+"""Reserved shares of engine time for tiers and size classes, so that none of them is starved.
 
 Whoever fits is admitted, and short requests fit more often: under overload they take nearly all.
-A class with a reserved share of r % earns credit, r / 100 GPU-seconds a second for each pod, up to
-what it may save: r / 100 of the default deadline, or one request of its own if that is more. What
-it is admitted for costs it credit; a debt is not kept. For everybody else the credit counts as
-work that is ahead of them already, so they leave that much of the queue free:
+A class (of sizes, or a tier of callers) with a reserved share of r % earns credit, r / 100
+GPU-seconds a second for each pod, up to what it may save: r / 100 of the default deadline, or one
+request of its own if that is more. What it is admitted for costs it credit; a debt is not kept. For
+everybody else the credit counts as work that is ahead of them already, so they leave that much of
+the queue free:
 
     A + m * (W + S + C / pods) <= D        with C the credit of the other classes.
 
@@ -21,7 +22,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from punctual_admission.policy import SizeClass
+    from punctual_admission.limits import SizeClass, Tier
+
+    Share = SizeClass | Tier
 
 LENT_AFTER = 5.0
 """Default deadlines without a request of the class after which its share is lent out."""
@@ -42,13 +45,17 @@ class Shares:
         self._accounts: dict[str, _Account] = {}
 
     def hold(
-        self, classes: Sequence[SizeClass], tokens: int, window: float, pods: int, now: float
+        self,
+        classes: Sequence[Share],
+        own: Share | None,
+        window: float,
+        pods: int,
+        now: float,
     ) -> float:
-        """GPU-seconds that a request of so many tokens has to leave to other classes.
+        """GPU-seconds that a request of the class `own` has to leave to the other ones.
 
         `window` is the default deadline in seconds.
         """
-        own = class_of(classes, tokens)
         held = 0.0
         for one in classes:
             account = self._accounts.get(one.name)
@@ -58,11 +65,8 @@ class Shares:
             held += account.credit
         return held
 
-    def ask(
-        self, classes: Sequence[SizeClass], tokens: int, cost: float, window: float, now: float
-    ) -> None:
-        """A request of so many tokens came, whatever becomes of it."""
-        own = class_of(classes, tokens)
+    def ask(self, own: Share | None, cost: float, window: float, now: float) -> None:
+        """A request of the class came, whatever becomes of it."""
         if own is None:
             return
         account = self._accounts.get(own.name)
@@ -71,25 +75,14 @@ class Shares:
         account.asked = now
         account.most = max(own.reserved_percent / 100 * window, cost)
 
-    def take(
-        self,
-        classes: Sequence[SizeClass],
-        tokens: int,
-        cost: float,
-        window: float,
-        pods: int,
-        now: float,
-    ) -> None:
-        """A request was admitted; `cost` is negative when it is given back."""
-        own = class_of(classes, tokens)
+    def take(self, own: Share | None, cost: float, window: float, pods: int, now: float) -> None:
+        """A request of the class was admitted; `cost` is negative when it is given back."""
         account = None if own is None else self._accounts.get(own.name)
         if own is not None and account is not None:
             self._earn(own, account, window, pods, now)
             account.credit = min(max(account.credit - cost, 0.0), account.most)
 
-    def _earn(
-        self, one: SizeClass, account: _Account, window: float, pods: int, now: float
-    ) -> None:
+    def _earn(self, one: Share, account: _Account, window: float, pods: int, now: float) -> None:
         earned = one.reserved_percent / 100 * pods * (now - account.updated)
         account.most = max(account.most, one.reserved_percent / 100 * window)
         account.credit = min(account.credit + earned, account.most)

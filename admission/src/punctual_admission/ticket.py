@@ -14,7 +14,8 @@ class Request:
     """What the decision needs to know of a request.
 
     `arrival` and `deadline` are monotonic seconds; `output_tokens` is how many tokens to expect
-    at most; `group` names those whose answers have similar lengths (route, tier, tenant).
+    at most; `group` names those whose answers have similar lengths (route, tier, tenant); `tier`
+    is one of the policy's, and `client` whoever has a quota of its own.
     """
 
     id: str
@@ -23,6 +24,8 @@ class Request:
     arrival: float
     deadline: float
     group: str = ""
+    tier: str = ""
+    client: str = ""
 
     @property
     def budget(self) -> float:
@@ -63,6 +66,16 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True)
+class CounterOffer:
+    """What would be admitted instead of a request that was refused, at the moment it was."""
+
+    output_tokens: int | None
+    """The largest `max_tokens` with the same deadline; None: no answer, however short."""
+    budget: float | None
+    """The earliest deadline of the same answer, seconds from arrival; None: none is known."""
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """Why a request was turned away, with every number behind it."""
 
@@ -72,6 +85,8 @@ class Refusal:
     """Seconds after which a retry has a chance, jittered."""
     retry_may_help: bool
     """False when no retry can meet this request's deadline."""
+    offer: CounterOffer | None = None
+    """What would be admitted instead (`refusals.counterOffer`)."""
 
 
 class State(StrEnum):
@@ -106,7 +121,9 @@ class Ticket:
     ratio: float = 1.0
     """Speed ratio of the pod when this started."""
     kept: bool = False
-    """Its size class has a reserved share, so it is not displaced."""
+    """Its tier or size class has a reserved share, so it is not displaced."""
+    reserved: int = 0
+    """Tokens of key-value memory kept for it, where the policy gates memory."""
     overtaken: bool = False
     """A later admission went ahead, so the wait that was predicted no longer teaches."""
     first_token: float | None = None

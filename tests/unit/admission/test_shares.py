@@ -7,7 +7,7 @@ import pytest
 from punctual_admission.fields import PolicyError
 from punctual_admission.ledger import Ledger
 from punctual_admission.outcomes import Outcome, Reason
-from punctual_admission.policy import SizeClass
+from punctual_admission.limits import SizeClass
 from punctual_admission.service_time import ServiceModel
 from punctual_admission.shares import LENT_AFTER, Shares, class_of
 from support.admission import admitted, ask, exact_ledger, make_policy, refused
@@ -20,12 +20,12 @@ MODEL = ServiceModel((0.01,), 0.01)
 
 def hold(shares: Shares, tokens: int, now: float) -> float:
     """What a request of so many tokens leaves to the others, one pod."""
-    return shares.hold((LONG, MIDDLE), tokens, WINDOW, 1, now)
+    return shares.hold((LONG, MIDDLE), class_of((LONG, MIDDLE), tokens), WINDOW, 1, now)
 
 
 def asked(shares: Shares, tokens: int, now: float, cost: float = 0.5) -> None:
     """A request of so many tokens came."""
-    shares.ask((LONG, MIDDLE), tokens, cost, WINDOW, now)
+    shares.ask(class_of((LONG, MIDDLE), tokens), cost, WINDOW, now)
 
 
 def test_a_request_belongs_to_the_largest_class_it_reaches() -> None:
@@ -67,11 +67,11 @@ def test_admitted_work_costs_credit_and_given_back_work_returns_it() -> None:
     """No debt is kept, and no more than the most is saved."""
     shares = Shares()
     asked(shares, 64, 0.0, cost=0.8)
-    shares.take((LONG, MIDDLE), 64, 0.3, WINDOW, 1, 2.0)
+    shares.take(LONG, 0.3, WINDOW, 1, 2.0)
     assert hold(shares, 4, 2.0) == pytest.approx(0.2)
-    shares.take((LONG, MIDDLE), 64, 5.0, WINDOW, 1, 2.0)
+    shares.take(LONG, 5.0, WINDOW, 1, 2.0)
     assert hold(shares, 4, 2.0) == 0.0
-    shares.take((LONG, MIDDLE), 64, -5.0, WINDOW, 1, 2.0)
+    shares.take(LONG, -5.0, WINDOW, 1, 2.0)
     assert hold(shares, 4, 2.0) == pytest.approx(0.8)
 
 
@@ -79,8 +79,8 @@ def test_who_belongs_to_no_class_has_no_account() -> None:
     """Asking and taking change nothing, and so does taking for a class that never asked."""
     shares = Shares()
     asked(shares, 4, 0.0)
-    shares.take((LONG, MIDDLE), 4, 1.0, WINDOW, 1, 0.0)
-    shares.take((LONG, MIDDLE), 64, -1.0, WINDOW, 1, 0.0)
+    shares.take(None, 1.0, WINDOW, 1, 0.0)
+    shares.take(LONG, -1.0, WINDOW, 1, 0.0)
     assert hold(shares, 16, 1.0) == 0.0
 
 
