@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
 from charts.tools.helm import HelmError, helm_program
+from e2e.evidence import look_around
 from e2e.release import RESTRICTED, Release
 from e2e.service import Service
 from testcluster.cluster import Cluster
@@ -17,6 +18,7 @@ __all__ = ["cluster", "control_plane", "pod_cluster"]
 
 HERE = Path(__file__).resolve().parent
 SECONDS = 480
+FIGURES = pytest.StashKey[list[str]]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -28,8 +30,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(SECONDS))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add to a failed test what the cluster says at that moment."""
+    report = yield
+    values = getattr(item, "funcargs", {})
+    if report.failed and isinstance(found := values.get("release"), Release):
+        service = values.get("service")
+        report.sections.append(("cluster", look_around(found.cluster, service)))
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what was measured."""
+    for line in terminalreporter.config.stash.get(FIGURES, []):
+        terminalreporter.write_line(f"measured: {line}")
+
+
 @pytest.fixture(scope="session")
-def release(pod_cluster: Cluster) -> Iterator[Release]:
+def figures(pytestconfig: pytest.Config) -> list[str]:
+    """What is put in here is printed at the end of the run."""
+    return pytestconfig.stash.setdefault(FIGURES, [])
+
+
+@pytest.fixture(scope="session")
+def release(pod_cluster: Cluster, figures: list[str]) -> Iterator[Release]:
     """The chart, installed for the whole run."""
     try:
         helm_program()
@@ -37,7 +64,7 @@ def release(pod_cluster: Cluster) -> Iterator[Release]:
         pytest.fail(str(error), pytrace=False)
     found = Release(pod_cluster)
     found.prepare()
-    found.install()
+    figures.append(f"helm install: {found.install():.1f} s")
     yield found
     found.remove()
 
