@@ -27,7 +27,7 @@ gpu-check: .venv ## Step times, equality and linearity on a GPU
 
 ##@ Work on it
 
-test: .venv helm ## Run the tests (SUITE=default|unit|integration|cluster|kind)
+test: .venv helm prometheus ## Run the tests (SUITE=default|unit|integration|cluster|kind)
 	$(SUITE_$(SUITE))
 
 PYTEST := $(BIN)/python -m pytest

@@ -8,13 +8,16 @@ ENGINE ?= sim
 
 ##@ Package it
 
-.PHONY: images helm chart package e2e
+.PHONY: images helm prometheus chart package e2e
 
 images: ## Build the images (IMAGES, BASE, REGISTRY, TAG, ENGINE=sim|cpu|cuda, PUSH=1), and hold their sizes against the budgets
 	IMAGES="$(IMAGES)" BASE=$(BASE) REGISTRY=$(REGISTRY) TAG=$(TAG) ENGINE=$(ENGINE) PUSH=$(PUSH) charts/tools/images
 
 helm: ## Put the pinned Helm into the cache, where it is missing
 	@charts/tools/build-helm
+
+prometheus: ## Put Prometheus, for the tests of alerts and dashboards, into the cache, where it is missing
+	@charts/tools/get-prometheus
 
 chart: .venv helm ## Make the chart's generated files and manifests/install.yaml anew
 	$(BIN)/python -m charts.tools.generate

@@ -12,6 +12,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import yaml
+
+from charts.tools.dashboard import dashboard_text
 from charts.tools.helm import helm
 from charts.tools.values import build_schema, read_values, values_table
 from punctual_operator.adapter.manifests import build_manifests
@@ -22,6 +25,13 @@ from punctual_operator.yaml_text import yaml_documents, yaml_text
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "punctual"
 TABLE = ("<!-- values -->\n", "<!-- end -->\n")
+ALERTS = ("gateway", "operator", "adapter")
+RUNBOOKS = "docs/runbooks.md"
+ALERTS_HEAD = """\
+# Rules for a Prometheus without prometheus-operator: name this file in `rule_files`.
+# Made from charts/punctual/files/alerts by `make chart`.
+# Without the metrics adapter leave out its group, punctual-adapter.
+"""
 INSTALL_HEAD = f"""\
 # Punctual's operator for all namespaces, without Helm: kubectl apply --server-side -f install.yaml
 # Rendered from charts/punctual by `make chart`.
@@ -75,6 +85,15 @@ def _is_of_helm(line: str) -> bool:
     return line.strip().startswith(heads)
 
 
+def alerts_text() -> str:
+    """The alert rules of all components, for a Prometheus without prometheus-operator."""
+    groups = []
+    for name in ALERTS:
+        text = (CHART / "files" / "alerts" / f"{name}.yaml").read_text()
+        groups += yaml.safe_load(text.replace("RUNBOOKS", RUNBOOKS))["groups"]
+    return ALERTS_HEAD + yaml_text({"groups": groups})
+
+
 def values_source() -> str:
     """The text of values.yaml."""
     return (CHART / "values.yaml").read_text()
@@ -86,6 +105,9 @@ FILES: dict[Path, Callable[[], str]] = {
     CHART / "files" / "metrics-adapter.yaml": adapter_text,
     CHART / "values.schema.json": schema_text,
     CHART / "README.md": readme_text,
+    CHART / "files" / "dashboard.json": dashboard_text,
+    ROOT / "manifests" / "monitoring" / "dashboard.json": dashboard_text,
+    ROOT / "manifests" / "monitoring" / "alerts.yaml": alerts_text,
     ROOT / "manifests" / "install.yaml": install_text,
 }
 """Each generated file and what makes it, in the order in which they need each other."""

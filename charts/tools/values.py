@@ -122,7 +122,17 @@ FIELDS: dict[str, Schema] = {
 """What is allowed in a value, where its type alone does not say it."""
 for _image in ("gateway.image", "operator.image"):
     FIELDS |= {f"{_image}.repository": REPOSITORY, f"{_image}.tag": TAG, f"{_image}.digest": DIGEST}
-for _monitor in ("gateway.podMonitor", "operator.metrics.serviceMonitor"):
+FIELDS |= {
+    "alerts.labels": TEXTS,
+    "alerts.runbookUrl": {"type": "string", "minLength": 1, "pattern": "^[^\\s#]+$"},
+    "dashboard.labels": TEXTS,
+    "dashboard.annotations": TEXTS,
+}
+for _monitor in (
+    "gateway.podMonitor",
+    "operator.metrics.serviceMonitor",
+    "metricsAdapter.serviceMonitor",
+):
     FIELDS |= {f"{_monitor}.interval": DURATION, f"{_monitor}.labels": TEXTS}
 
 
