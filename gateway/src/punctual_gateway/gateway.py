@@ -13,7 +13,7 @@ from punctual_admission.outcomes import Outcome, Reason
 from punctual_admission.ticket import Refusal, Request, Ticket
 from punctual_gateway.connections import Connections
 from punctual_gateway.discovery import DnsDiscovery, StaticDiscovery
-from punctual_gateway.metrics import Metrics
+from punctual_gateway.metrics import KNOWN_DECLINES, OTHER, UNFINISHED, Metrics
 from punctual_gateway.own_work import OwnWork
 from punctual_gateway.pods import Pods, build_session
 from punctual_gateway.policy_file import LoadedPolicy, PolicyFile
@@ -152,7 +152,7 @@ class Gateway:
             predicted = ticket.prediction.spent + ticket.prediction.sojourn
             if predicted > 0:
                 metrics.predicted_ratio.observe((now - ticket.request.arrival) / predicted)
-        if outcome in (Outcome.LATE, Outcome.FAILED, Outcome.CANCELLED) and ticket.dispatches:
+        if outcome in UNFINISHED and ticket.dispatches:
             metrics.wasted.add(outcome.value, by=ticket.expected_service)
             done = min(ticket.generated / ticket.request.output_tokens, 1.0)
             metrics.saved.add(outcome.value, by=ticket.cost * (1 - done))
@@ -163,7 +163,7 @@ class Gateway:
 
     def count_declined(self, code: str) -> None:
         """A pod sent work back; its word is bounded to the ones we know."""
-        self.metrics.declined.add(code if code in KNOWN_DECLINES else "other")
+        self.metrics.declined.add(code if code in KNOWN_DECLINES else OTHER)
 
     def count_rejection(self, status: int) -> None:
         """A pod called a request wrong that was right here."""
@@ -180,11 +180,6 @@ class Gateway:
         self.scheduler.ledger.apply_policy(loaded.policy)
         self.scheduler.pump()
         log.info("policy generation %d is in force", loaded.generation)
-
-
-KNOWN_DECLINES = frozenset(
-    {"deadline_unreachable", "draining", "not_ready", "model_not_found", "queue_full", "overloaded"}
-)
 
 
 def build_discovery(settings: Settings, backend: Callable[[], Backend]) -> Discovery:

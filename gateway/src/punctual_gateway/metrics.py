@@ -21,11 +21,20 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from punctual_admission.outcomes import Outcome, Reason
+from punctual_gateway.upstream import Fault
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 WAIT_BUCKETS = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300)
 REFUSAL_BUCKETS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 RATIO_BUCKETS = (0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 1, 1.05, 1.1, 1.2, 1.5, 2, 4)
+
+KNOWN_DECLINES = (
+    "deadline_unreachable", "draining", "not_ready", "model_not_found", "queue_full", "overloaded"
+)  # fmt: skip
+OTHER = "other"
+"""Codes with which pods send requests back."""
+UNFINISHED = (Outcome.LATE, Outcome.FAILED, Outcome.CANCELLED)
+"""How requests end that a pod worked on and nobody got whole and in time."""
 
 Families = Callable[[], Iterable["Metric"]]
 
@@ -119,20 +128,28 @@ class Metrics:
         self.dispatches = Count("punctual_dispatches", "Requests sent to pods.")
         self.retries = Count("punctual_retries", "Of these, sent again after a fault.")
         self.declined = Count(
-            "punctual_declined", "Requests that a pod sent back undone.", ("code",), known=()
+            "punctual_declined",
+            "Requests that a pod sent back undone.",
+            ("code",),
+            known=((code,) for code in (*KNOWN_DECLINES, OTHER)),
         )
-        self.faults = Count("punctual_upstream_faults", "Pods that broke.", ("fault",), known=())
+        self.faults = Count(
+            "punctual_upstream_faults",
+            "Pods that broke.",
+            ("fault",),
+            known=((fault.value,) for fault in Fault),
+        )
         self.wasted = Count(
             "punctual_wasted_gpu_seconds",
             "Work done for answers that nobody got in full.",
             ("outcome",),
-            known=(),
+            known=((outcome.value,) for outcome in UNFINISHED),
         )
         self.saved = Count(
             "punctual_saved_gpu_seconds",
             "Work left out because it was stopped.",
             ("outcome",),
-            known=(),
+            known=((outcome.value,) for outcome in UNFINISHED),
         )
         self.queue_wait = Histogram(
             "punctual_queue_wait_seconds", "Wait of requests that started.", WAIT_BUCKETS
