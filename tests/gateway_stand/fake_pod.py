@@ -164,6 +164,7 @@ class FakePod:
     told_prefill: float = 0.001
     ratio: float = 1.0
     max_context: int = 1024
+    memory: int | None = None
     capacity_status: int = 200
     capacity_hangs: bool = False
     foreign: list[dict[str, Any]] = field(default_factory=list)
@@ -259,6 +260,7 @@ class FakePod:
             "ratio": self.ratio,
             "running": self.foreign,
             "waiting": [],
+            **({} if self.memory is None else {"kv": {"total_tokens": self.memory}}),
         }
 
     async def _models(self, _: web.Request) -> web.StreamResponse:

@@ -38,6 +38,14 @@ class Call:
     """Whether the client asked for more tokens than the context holds."""
     stream: bool
     deadline_ms: int | None
+    accepts_shorter: bool = False
+    """Whether the caller takes a shorter answer where this one would be refused."""
+    shortened_from: int | None = None
+    """What it asked for, if it got less."""
+
+    def shorten(self, tokens: int) -> None:
+        """Ask the pod for so many tokens only."""
+        self.shortened_from, self.max_tokens = self.max_tokens, tokens
 
     def upstream_body(self) -> bytes:
         """The body for the pod: what was read, said again, and always streamed."""

@@ -41,6 +41,8 @@ class Report:
     age: float = 0.0
     """Seconds since its engine last told its state."""
     residents: tuple[Resident, ...] = ()
+    memory_tokens: int | None = None
+    """Tokens of key-value memory, where it tells."""
     raw: dict[str, Any] | None = None
 
 
@@ -59,6 +61,7 @@ def read_capacity(given: object) -> Report:
             max_context=_positive(given.get("max_context")),
             age=_finite(given.get("age_seconds", 0.0)),
             residents=_residents(given),
+            memory_tokens=_positive((given.get("kv") or {}).get("total_tokens")),
             raw=given,
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -86,9 +89,9 @@ def _residents(given: dict[str, Any]) -> tuple[Resident, ...]:
 
 def _resident(entry: dict[str, Any], *, started: bool) -> Resident:
     generated = int(entry.get("generated", 0)) if started else 0
-    remaining = max(int(entry["max_tokens"]) - generated, 1)
-    prompt = None if generated else int(entry.get("prompt_tokens", 0))
-    return Resident(str(entry["id"]), Foreign(remaining, prompt))
+    longest, prompt = int(entry["max_tokens"]), int(entry.get("prompt_tokens", 0))
+    remaining, unstarted = max(longest - generated, 1), None if generated else prompt
+    return Resident(str(entry["id"]), Foreign(remaining, unstarted, prompt + longest))
 
 
 def profile(backend: Backend) -> ServiceModel:
@@ -111,6 +114,17 @@ def read_load(metrics: str) -> int | None:
     """Requests on a pod by vLLM's metric names; None where it has none of them."""
     values = [_finite(value) for _, value in _GAUGES.findall(metrics)]
     return round(sum(values)) if values else None
+
+
+_CACHE = re.compile(r"^vllm:cache_config_info\{([^}]*)\}", re.MULTILINE)
+
+
+def read_memory(metrics: str) -> int | None:
+    """Tokens of key-value memory by vLLM's metrics: blocks times tokens a block, if it tells."""
+    found = _CACHE.search(metrics)
+    labels = dict(re.findall(r'(\w+)="([^"]*)"', found[1])) if found else {}
+    sizes = [labels.get(name, "") for name in ("num_gpu_blocks", "block_size")]
+    return int(sizes[0]) * int(sizes[1]) if all(map(str.isdigit, sizes)) else None
 
 
 def read_models(given: object) -> dict[str, int | None]:

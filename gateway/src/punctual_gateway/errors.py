@@ -7,6 +7,7 @@ numbers behind the decision (milliseconds, GPU-milliseconds, counts).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import orjson
@@ -14,7 +15,7 @@ import orjson
 from punctual_admission.outcomes import Outcome, Reason
 from punctual_admission.policy import Policy
 from punctual_admission.retry_after import header_seconds
-from punctual_admission.ticket import Prediction, Refusal, Ticket
+from punctual_admission.ticket import CounterOffer, Prediction, Refusal, Ticket
 
 OVERLOADED = "overloaded"
 DEADLINE_EXCEEDED = "deadline_exceeded"
@@ -107,6 +108,8 @@ def refusal(refused: Refusal, policy: Policy) -> Failure:
     prediction, after = refused.prediction, refused.retry_after
     milliseconds = max(round(after * 1000), 1)
     numbers = f'{describe(prediction)},"retry_after_ms":{milliseconds}'
+    if policy.offers:
+        numbers += _describe_offer(refused.offer)
     headers = (
         ("Retry-After", str(header_seconds(after))),
         ("retry-after-ms", str(milliseconds)),
@@ -181,6 +184,14 @@ def describe(prediction: Prediction) -> str:
         f'"backlog_gpu_ms":{p.backlog * 1000:.3f},"pods":{p.pods},"queued":{p.queued},'
         f'"running":{p.running}'
     )
+
+
+def _describe_offer(offer: CounterOffer | None) -> str:
+    """What would be admitted instead; null where nothing of the kind would."""
+    tokens = None if offer is None else offer.output_tokens
+    budget = None if offer is None or offer.budget is None else math.ceil(offer.budget * 1000)
+    shown = ("null" if value is None else str(value) for value in (tokens, budget))
+    return ',"max_tokens_on_time":{},"feasible_deadline_ms":{}'.format(*shown)
 
 
 def _decided(message: str, kind: str, reason: Reason, numbers: str) -> bytes:

@@ -18,6 +18,7 @@ from punctual_gateway import errors
 from punctual_gateway.answers import WholeAnswer
 from punctual_gateway.body import check_length, read_body
 from punctual_gateway.call import Call, Route, parse_call
+from punctual_gateway.callers import accepts_shorter, client_of, tier_of
 from punctual_gateway.deadlines import header_deadline, smaller
 from punctual_gateway.relay import Relay, StreamRelay, WholeRelay, whole
 from punctual_gateway.upstream import (
@@ -69,7 +70,6 @@ class Exchange:
         self._arrival = arrival
         self._name = name
         self._policy = gateway.policy
-        self._call: Call | None = None
         self._new = False
         """Whether this counted as new demand: it is no retry."""
 
@@ -104,16 +104,17 @@ class Exchange:
         self._policy = gateway.policy
         call = parse_call(self._route, body, self._policy, gateway.counter, gateway.pods.context)
         call.deadline_ms = smaller(header, call.deadline_ms)
+        call.accepts_shorter = accepts_shorter(http.headers)
         return call
 
     def _refuse_early(self, deadline_ms: int | None) -> None:
         """Raise TurnedAway when the smallest request with this deadline would be refused."""
         longest = self._policy.deadline.maximum_milliseconds
-        budget = self._policy.budget((longest if deadline_ms is None else deadline_ms) / 1000)
-        smallest = Request(self._name, 1, 1, self._arrival, self._arrival + budget)
+        asked = (longest if deadline_ms is None else deadline_ms) / 1000
+        smallest = self._build_request(1, 1, asked)
         answer = self._scheduler.try_offer(smallest)
         if answer is not None:
-            self._new = self._gateway.count_arrival(self._guess(), self._http.headers)
+            self._count_arrival(self._guess(), answer)
             raise TurnedAway(answer, smallest)
 
     def _guess(self) -> Request:
@@ -124,16 +125,32 @@ class Exchange:
 
     def _estimate(self, call: Call) -> Request:
         asked = call.deadline_ms
-        budget = self._policy.budget(None if asked is None else asked / 1000)
-        return Request(
-            self._name, call.prompt_tokens, call.max_tokens, self._arrival, self._arrival + budget
-        )
+        seconds = None if asked is None else asked / 1000
+        return self._build_request(call.prompt_tokens, call.max_tokens, seconds)
+
+    def _build_request(self, prompt: int, tokens: int, seconds: float | None) -> Request:
+        policy, arrival = self._policy, self._arrival
+        tier = tier_of(policy, self._http.headers)
+        deadline = arrival + policy.budget(seconds, tier)
+        group = f"{self._route} {tier}"
+        client = client_of(policy, self._http)
+        return Request(self._name, prompt, tokens, arrival, deadline, group, tier, client)
 
     def _offer(self, request: Request, call: Call) -> Ticket | Refusal:
-        self._new = self._gateway.count_arrival(request, self._http.headers)
         if call.deadline_ms == 0 and self._policy.enforcement is Enforcement.ENFORCE:
-            return self._scheduler.refuse(request, Reason.DEADLINE_UNREACHABLE)
-        return self._scheduler.offer(request)
+            answer: Ticket | Refusal = self._scheduler.refuse(request, Reason.DEADLINE_UNREACHABLE)
+        else:
+            answer = self._scheduler.offer(request, shorter=call.accepts_shorter)
+        self._count_arrival(request, answer)
+        if isinstance(answer, Ticket) and answer.request.output_tokens < call.max_tokens:
+            call.shorten(answer.request.output_tokens)
+            self._gateway.metrics.shortened.add()
+        return answer
+
+    def _count_arrival(self, request: Request, answer: Ticket | Refusal) -> None:
+        """New demand, unless a client asks for more than its quota: that needs no more pods."""
+        if isinstance(answer, Ticket) or answer.reason is not Reason.CLIENT_QUOTA_EXCEEDED:
+            self._new = self._gateway.count_arrival(request, self._http.headers)
 
     def _refuse(self, refused: Refusal, request: Request) -> WholeAnswer:
         failure = errors.refusal(refused, self._policy)
@@ -143,7 +160,7 @@ class Exchange:
             *failure.headers,
         )
         seconds = self._scheduler.now - self._arrival
-        self._gateway.count_refusal(refused, seconds, new=self._new)
+        self._gateway.count_refusal(refused, seconds, new=self._new, tier=request.tier)
         close = refused.reason is Reason.DRAINING or not self._http.content.is_eof()
         return WholeAnswer(failure.status, failure.body, fields, close=close)
 
@@ -305,7 +322,9 @@ class Exchange:
             ("X-Punctual-Predicted-Ms", f"{(prediction.spent + prediction.sojourn) * 1000:.1f}"),
             ("X-Punctual-Deadline-Ms", str(round(prediction.budget * 1000))),
         ]
-        if call.clamped:
+        if call.shortened_from is not None:
+            fields.append(("X-Punctual-Shortened-From", str(call.shortened_from)))
+        if call.clamped or call.shortened_from is not None:
             fields.append(("X-Punctual-Max-Tokens", str(call.max_tokens)))
         if ticket.would_refuse is not None:
             fields.append(("X-Punctual-Would-Refuse", ticket.would_refuse.value))

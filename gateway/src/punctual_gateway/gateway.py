@@ -125,11 +125,12 @@ class Gateway:
         self.last_arrival = self.scheduler.now
         return self.signals.arrive(request, headers) is not None
 
-    def count_refusal(self, refused: Refusal, seconds: float, *, new: bool) -> None:
+    def count_refusal(self, refused: Refusal, seconds: float, *, new: bool, tier: str = "") -> None:
         """One refusal, how long it took since the first byte, and whether its arrival counted."""
         if new:
             self.signals.reject(refused.reason)
         self.metrics.requests[Outcome.REFUSED, refused.reason] += 1
+        self._count_tier(tier, Outcome.REFUSED)
         self.metrics.refusal.observe(seconds)
 
     def count_end(self, ticket: Ticket, *, new: bool) -> None:
@@ -138,6 +139,7 @@ class Gateway:
         if outcome is None:
             raise RuntimeError(f"ticket {ticket.request.id} must have ended")
         metrics.requests[outcome, ticket.reason] += 1
+        self._count_tier(ticket.request.tier, outcome)
         self.signals.end(ticket)
         if new and outcome is Outcome.EXPIRED:
             self.signals.reject(ticket.reason or Reason.DEADLINE_EXCEEDED)
@@ -156,6 +158,10 @@ class Gateway:
             metrics.wasted.add(outcome.value, by=ticket.expected_service)
             done = min(ticket.generated / ticket.request.output_tokens, 1.0)
             metrics.saved.add(outcome.value, by=ticket.cost * (1 - done))
+
+    def _count_tier(self, tier: str, outcome: Outcome) -> None:
+        if self.policy.tiers:
+            self.metrics.tiers.add(tier, outcome.value)
 
     def count_fault(self, fault: Fault) -> None:
         """A pod broke."""

@@ -119,6 +119,15 @@ class Metrics:
             ("reason",),
             known=((reason.value,) for reason in reasons_of(Outcome.REFUSED) if reason),
         )
+        self.tiers = Count(
+            "punctual_tier_requests",
+            "Ended requests by tier; empty: of none.",
+            ("tier", "outcome"),
+            known=(),
+        )
+        self.shortened = Count(
+            "punctual_shortened", "Shorter answers than asked for, taken instead of a refusal."
+        )
         self.promises = Count(
             "punctual_promises",
             "Admitted requests that were answered, in time or not.",

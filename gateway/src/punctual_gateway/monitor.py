@@ -22,6 +22,7 @@ from punctual_gateway.capacity import (
     profile,
     read_capacity,
     read_load,
+    read_memory,
     read_models,
 )
 from punctual_gateway.connections import Address
@@ -143,21 +144,23 @@ class Monitor:
             models = read_models(orjson.loads(await response.content.read(LONGEST_REPORT)))
         async with self._session.get(f"{self.url}/health") as response:
             healthy = response.status in (200, 404)
+        metrics = await self._fetch_metrics()
         return Report(
             model=policy.model if policy.model in models else next(iter(models), ""),
             instance="",
             state="ready" if healthy else "dead",
             service=profile(policy.backend),
             max_context=models.get(policy.model),
-            raw={"requests": await self._fetch_load()},
+            memory_tokens=read_memory(metrics),
+            raw={"requests": read_load(metrics)},
         )
 
-    async def _fetch_load(self) -> int | None:
+    async def _fetch_metrics(self) -> str:
         async with self._session.get(f"{self.url}/metrics") as response:
             if response.status != 200:
-                return None
+                return ""
             text = await response.content.read(LONGEST_REPORT)
-        return read_load(text.decode("utf-8", "replace"))
+        return text.decode("utf-8", "replace")
 
     def _apply(self, report: Report) -> None:
         policy = self._scheduler.ledger.policy
@@ -183,6 +186,10 @@ class Monitor:
         known = self._known()
         if service is not None and (known is None or not known.available or known.model != service):
             ledger.join_pod(pod_id, service, now, report.ratio)
+        memory = report.memory_tokens or ledger.policy.memory.tokens
+        joined = self._known()
+        if joined is not None and joined.memory_tokens != memory:
+            ledger.observe_memory(pod_id, memory)
         self._observe_foreign(report, pod_id)
         self._scheduler.pump()
 

@@ -26,6 +26,15 @@ REQUEST_HEADERS: Headers = {
         "The smaller of this and `deadline_ms` counts.",
         {"type": "string", "pattern": "^[0-9]{1,18}$"},
     ),
+    "X-Accept-Shorter": (
+        "`true`: a shorter answer is taken where this one would be refused, if the policy makes "
+        "counter-offers.",
+        {"type": "string", "enum": ["true", "false"]},
+    ),
+    "X-Punctual-Tier": (
+        "The request's tier, where the policy has tiers (which may name another header).",
+        {"type": "string", "maxLength": 256},
+    ),
     "X-Request-Id": (
         "Name of the request, passed on to the pod; made up when absent.",
         {"type": "string", "maxLength": 128},
@@ -40,7 +49,14 @@ ANSWER_HEADERS: Headers = {
     "X-Queue-Predict-Wait": ("Predicted wait in seconds.", {"type": "number"}),
     "X-Punctual-Predicted-Ms": ("Predicted milliseconds in all.", {"type": "number"}),
     "X-Punctual-Deadline-Ms": ("The deadline that counted.", {"type": "integer"}),
-    "X-Punctual-Max-Tokens": ("Present when `max_tokens` was clamped.", {"type": "integer"}),
+    "X-Punctual-Max-Tokens": (
+        "Present when `max_tokens` was clamped or shortened.",
+        {"type": "integer"},
+    ),
+    "X-Punctual-Shortened-From": (
+        "The `max_tokens` that was asked for, when a shorter answer was taken.",
+        {"type": "integer"},
+    ),
     "X-Punctual-Would-Refuse": (
         "Reason it would have been refused for, under `enforcement: Observe`.",
         {"type": "string"},
@@ -230,7 +246,7 @@ def _error() -> Schema:
                     "punctual": {
                         "type": "object",
                         "description": "The numbers behind the decision.",
-                        "additionalProperties": {"type": "number"},
+                        "additionalProperties": {"type": ["number", "null"]},
                     },
                 },
             }

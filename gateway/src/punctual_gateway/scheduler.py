@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 
 from punctual_admission.decision import decide, examine
 from punctual_admission.ledger import Ledger
@@ -44,12 +45,23 @@ class Scheduler:
         """Whether nobody waits and nobody runs."""
         return not self.ledger.queue and not self.ledger.running
 
-    def offer(self, request: Request) -> Ticket | Refusal:
-        """Decide about a request."""
-        answer = self.ledger.offer(request, self.now)
+    def offer(self, request: Request, *, shorter: bool = False) -> Ticket | Refusal:
+        """Decide about a request; with `shorter` a shorter answer is taken before a refusal."""
+        now = self.now
+        answer = self.ledger.offer(request, now)
+        if shorter and isinstance(answer, Refusal):
+            answer = self._offer_shorter(request, answer, now)
         if isinstance(answer, Ticket):
             self.pump()
         return answer
+
+    def _offer_shorter(self, request: Request, refused: Refusal, now: float) -> Ticket | Refusal:
+        """The counter-offer, taken at the moment for which it was made."""
+        tokens = None if refused.offer is None else refused.offer.output_tokens
+        if tokens is None:
+            return refused
+        answer = self.ledger.offer(replace(request, output_tokens=tokens), now)
+        return answer if isinstance(answer, Ticket) else refused
 
     def try_offer(self, request: Request) -> Refusal | None:
         """The refusal that a request would get, without taking anything for it."""

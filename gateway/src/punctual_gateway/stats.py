@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from punctual_admission.memory import free_memory
 from punctual_gateway import signals
 from punctual_gateway.metrics import count, gauge
 
@@ -53,6 +54,8 @@ def snapshot(gateway: Gateway) -> bytes:
                 "counts_tokens": gateway.counter.counts,
             },
             "counters": counters(gateway),
+            "tiers": tiers(gateway),
+            "quota_clients": len(ledger.accounts.quotas),
             "offered_gpu_seconds": gateway.offered_work,
             "signals": signals.describe(gateway.signals),
             "retry_budget": gateway.retry_budget.tokens,
@@ -113,6 +116,8 @@ def _engine(pod: Pod, now: float) -> dict[str, Any]:
         "slots": pod.slots,
         "running": len(pod.residents),
         "foreign": len(pod.foreign),
+        "memory_tokens": pod.memory_tokens,
+        "free_memory_tokens": None if pod.memory_tokens is None else free_memory(pod),
         "speed_ratio": round(pod.speed.value, 4),
         "step_seconds": model.step_seconds,
         "prefill_seconds": {"base": model.prefill_base, "per_token": model.prefill_per_token},
@@ -134,6 +139,14 @@ def counters(gateway: Gateway) -> dict[str, dict[str, int]]:
         by_reason["total"] += number
         if reason is not None:
             by_reason[reason.value] = number
+    return counted
+
+
+def tiers(gateway: Gateway) -> dict[str, dict[str, int]]:
+    """Ended requests by tier and outcome, where the policy has tiers; empty name: of none."""
+    counted: dict[str, dict[str, int]] = {}
+    for (tier, outcome), number in gateway.metrics.tiers.values.items():
+        counted.setdefault(tier, {})[outcome] = int(number)
     return counted
 
 
@@ -178,6 +191,7 @@ def gauges(gateway: Gateway) -> Iterable[Metric]:
             bool(gateway.policy_file.problems),
         ),
         "punctual_retry_budget": ("Retries that are allowed now.", gateway.retry_budget.tokens),
+        "punctual_quota_clients": ("Clients with a quota.", len(ledger.accounts.quotas)),
         "punctual_draining": ("1 while shutting down.", not gateway.accepting),
     }
     for name, (help_text, value) in single.items():
@@ -228,6 +242,14 @@ def _pod_gauges(gateway: Gateway) -> Iterable[Metric]:
         "punctual_pod_running": (
             "Own requests on it.",
             {k: float(len(p.residents)) for k, p in known.items()},
+        ),
+        "punctual_pod_memory_tokens": (
+            "Tokens of key-value memory, where it is known.",
+            {k: float(p.memory_tokens) for k, p in known.items() if p.memory_tokens is not None},
+        ),
+        "punctual_pod_free_memory_tokens": (
+            "Of these, what nobody has reserved.",
+            {k: free_memory(p) for k, p in known.items() if p.memory_tokens is not None},
         ),
         "punctual_pod_foreign": (
             "Requests of others on it.",
