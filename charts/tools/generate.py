@@ -101,6 +101,7 @@ def values_source() -> str:
 
 FILES: dict[Path, Callable[[], str]] = {
     CHART / "files" / "crd.yaml": crd_text,
+    ROOT / "manifests" / "crd.yaml": crd_text,
     CHART / "files" / "operator-rules.yaml": rules_text,
     CHART / "files" / "metrics-adapter.yaml": adapter_text,
     CHART / "values.schema.json": schema_text,

@@ -78,21 +78,23 @@ DIGEST = {"type": "string", "pattern": "^(sha256:[a-f0-9]{64})?$"}
 DURATION = {"type": "string", "pattern": "^[1-9][0-9]*(ms|s|m|h)$"}
 TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 OBJECTS = {"type": "array", "items": {"type": "object"}}
+SECRETS = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["name"],
+        "additionalProperties": False,
+        "properties": {"name": NAME | {"minLength": 1}},
+    },
+}
 
 FIELDS: dict[str, Schema] = {
     "nameOverride": NAME,
     "fullnameOverride": NAME,
     "commonLabels": TEXTS,
     "commonAnnotations": TEXTS,
-    "imagePullSecrets": {
-        "type": "array",
-        "items": {
-            "type": "object",
-            "required": ["name"],
-            "additionalProperties": False,
-            "properties": {"name": NAME | {"minLength": 1}},
-        },
-    },
+    "imagePullSecrets": SECRETS,
+    "gateway.imagePullSecrets": SECRETS,
     "namespaces": {"type": "array", "uniqueItems": True, "items": NAME | {"minLength": 1}},
     "serviceAccount.name": NAME,
     "serviceAccount.annotations": TEXTS,

@@ -162,7 +162,7 @@ class Controller:
         return await self._reconcile(policy)
 
     async def _reconcile(self, policy: AdmissionPolicy) -> float:
-        image = self._settings.gateway_image
+        image = self._settings.image
         observed = await self._observer.observe(policy)
         outcome = await self._apply(policy, reconcile(policy, observed, image), observed)
         if outcome.namespace_ends:

@@ -24,6 +24,7 @@ from punctual_operator.names import child_name
 from punctual_operator.observed import ChildKey, Observed
 from punctual_operator.policies import AdmissionPolicy
 from punctual_operator.resources.children import build_children
+from punctual_operator.resources.deployment import GatewayImage
 from punctual_operator.resources.metadata import Manifest
 from punctual_operator.resources.service import gateway_address
 
@@ -45,7 +46,7 @@ class Desired:
     findings: tuple[Finding, ...]
 
 
-def reconcile(policy: AdmissionPolicy, observed: Observed, default_image: str) -> Desired:
+def reconcile(policy: AdmissionPolicy, observed: Observed, default: GatewayImage) -> Desired:
     """What the cluster should hold for this policy, and what is to be said about it.
 
     A policy on a Service that an older policy has gets no gateway: two gateways that do not know of
@@ -55,7 +56,7 @@ def reconcile(policy: AdmissionPolicy, observed: Observed, default_image: str) -
         return Desired((), frozenset(), _conflict(policy, observed))
     manifests = tuple(
         manifest
-        for manifest in build_children(policy, default_image)
+        for manifest in build_children(policy, default)
         if child_key(manifest) not in observed.taken
     )
     wanted = {child_key(manifest) for manifest in manifests}

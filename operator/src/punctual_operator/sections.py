@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from punctual_admission.fields import choice, integer, optional_section, required_text, text
+from punctual_admission.fields import (
+    choice,
+    integer,
+    optional_section,
+    required_text,
+    text,
+    texts,
+)
 
 DNS_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 IMAGE = r"|[a-zA-Z0-9][-a-zA-Z0-9._:/@]*"
@@ -58,6 +65,12 @@ class Gateway:
     image: str = text("", 512, "Image of the gateway; empty: the one of the operator.", IMAGE)
     image_pull_policy: ImagePull = choice(
         ImagePull.IF_NOT_PRESENT, "When a node fetches the image."
+    )
+    image_pull_secrets: tuple[str, ...] = texts(
+        8,
+        253,
+        "Secrets in the policy's namespace with which the image is pulled; "
+        "empty: those that the operator names.",
     )
     replicas: int = integer(1, 0, 64, "Gateway replicas; not used where `scaling` is given.")
     scaling: GatewayScaling | None = optional_section(

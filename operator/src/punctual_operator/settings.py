@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from punctual_operator.names import FIELD_MANAGER
+from punctual_operator.resources.deployment import GatewayImage
 
 DEFAULT_IMAGE = "punctual/gateway:0.1.0"
 
@@ -17,6 +18,8 @@ class Settings:
 
     gateway_image: str = DEFAULT_IMAGE
     """Image of gateways whose policy names none."""
+    gateway_pull_secrets: tuple[str, ...] = ()
+    """Secrets to pull it with where a policy names none."""
     namespaces: tuple[str, ...] = ()
     """Namespaces to work in; empty: all."""
     health: str = "0.0.0.0:8080"  # the kubelet asks from outside the pod
@@ -38,11 +41,17 @@ class Settings:
     log_level: str = "INFO"
     log_format: str = "json"
 
+    @property
+    def image(self) -> GatewayImage:
+        """The image of gateways whose policy names none, and how to pull it."""
+        return GatewayImage(self.gateway_image, self.gateway_pull_secrets)
+
 
 def parse_settings(arguments: Sequence[str]) -> Settings:
     """Parse the command line; exits with status 2 and a message when it is wrong."""
     given = vars(_build_parser().parse_args(arguments))
     given["namespaces"] = tuple(dict.fromkeys(given.pop("namespace")))
+    given["gateway_pull_secrets"] = tuple(dict.fromkeys(given.pop("gateway_pull_secret")))
     return Settings(**given)
 
 
@@ -54,6 +63,12 @@ def _build_parser() -> argparse.ArgumentParser:
     )
     add, base = parser.add_argument, Settings()
     add("--gateway-image", default=base.gateway_image, help="image of policies that name none")
+    add(
+        "--gateway-pull-secret",
+        action="append",
+        default=[],
+        help="Secret to pull the image with, in each policy's namespace; repeatable",
+    )
     add("--namespace", action="append", default=[], help="work in it alone; repeatable")
     add("--health", default=base.health, help="HOST:PORT of /healthz; /metrics is one port higher")
     add("--workers", type=_count, default=base.workers, help="policies worked on at a time")

@@ -14,10 +14,11 @@ import pytest
 from punctual_operator.observed import Observed
 from punctual_operator.policies import AdmissionPolicy
 from punctual_operator.reconcile import reconcile
+from punctual_operator.resources.deployment import GatewayImage
 from punctual_operator.yaml_text import yaml_documents
 
 FOLDER = Path(__file__).parent / "golden"
-IMAGE = "registry.example/punctual-gateway:1"
+IMAGE = GatewayImage("registry.example/punctual-gateway:1")
 
 COMBINATIONS: dict[str, dict[str, Any]] = {
     "defaults": {},
@@ -27,6 +28,7 @@ COMBINATIONS: dict[str, dict[str, Any]] = {
         "gateway": {
             "image": "registry.example/own:2",
             "imagePullPolicy": "Always",
+            "imagePullSecrets": ["own-registry", "another"],
             "scaling": {"minimumReplicas": 2, "maximumReplicas": 6, "targetCpuPercent": 60},
             "servicePort": 8080,
             "cpuMillicores": 2000,

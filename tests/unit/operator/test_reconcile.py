@@ -13,8 +13,10 @@ from punctual_operator.observed import BackendService, Endpoint, Failure, Gatewa
 from punctual_operator.policies import AdmissionPolicy
 from punctual_operator.reconcile import build_status, invalid, reconcile
 from punctual_operator.reports import GatewayReport, PodReport
+from punctual_operator.resources.deployment import GatewayImage
+from punctual_operator.settings import parse_settings
 
-IMAGE = "gateway:1"
+IMAGE = GatewayImage("gateway:1")
 NOW = "2026-01-02T00:00:00Z"
 T = ConditionType
 
@@ -81,6 +83,20 @@ def test_replicas_are_left_out_only_where_they_are_scaled(make_policy: Any) -> N
         for policy in (scaled, fixed)
     ]
     assert [spec["spec"].get("replicas") for spec in specs] == [None, 5]
+
+
+@pytest.mark.parametrize(
+    ("own", "pulled_with"), [([], ["everywhere"]), (["here", "also-here"], ["here", "also-here"])]
+)
+def test_gateway_is_pulled_with_the_secrets_of_its_policy_or_else_of_the_operator(
+    own: list[str], pulled_with: list[str], make_policy: Any
+) -> None:
+    policy = make_policy(gateway={"imagePullSecrets": own})
+    image = parse_settings(["--gateway-pull-secret=everywhere"]).image
+    manifests = reconcile(policy, Observed(), image).manifests
+    (deployment,) = [one for one in manifests if one["kind"] == "Deployment"]
+    secrets = deployment["spec"]["template"]["spec"]["imagePullSecrets"]
+    assert secrets == [{"name": name} for name in pulled_with]
 
 
 def test_grace_period_covers_accepting_finishing_and_ending(make_policy: Any) -> None:
@@ -239,6 +255,44 @@ def test_first_token_objective_asks_for_the_prefill_alone(
 def test_assumed_speed_is_used_where_none_is_reported(make_policy: Any, healthy: Observed) -> None:
     policy = make_policy(backend={"service": "s", "stepMicroseconds": [50_000]})
     assert found(policy, healthy, T.OBJECTIVE_ATTAINABLE).reason == "Attainable"
+
+
+@pytest.mark.parametrize(
+    ("tiers", "mode", "reason", "who"),
+    [
+        ([{"name": "a", "reservedPercent": 70}], "Predictive", "ShareTooSmall", "without a tier"),
+        ([{"name": "a", "reservedPercent": 20}], "Predictive", "Attainable", ""),
+        ([{"name": "a", "reservedPercent": 70}], "Deadline", "Attainable", ""),
+        (
+            [
+                {"name": "a", "reservedPercent": 40},
+                {"name": "b", "defaultDeadlineMilliseconds": 600},
+            ],
+            "Predictive",
+            "ShareTooSmall",
+            "tier 'b'",
+        ),
+    ],
+)
+def test_share_that_others_have_reserved_may_leave_too_little(
+    tiers: list[dict[str, Any]],
+    mode: str,
+    reason: str,
+    who: str,
+    make_policy: Any,
+    healthy: Observed,
+) -> None:
+    """A default answer takes about half of the deadline of one second."""
+    policy = make_policy(
+        mode=mode,
+        deadline={"defaultMilliseconds": 1000, "maximumMilliseconds": 1000},
+        requests={"defaultMaxTokens": 50},
+        tiers=tiers,
+    )
+    observed = reporting(healthy, GatewayReport(3, pods=(pod_report(),)))
+    finding = found(policy, observed, T.OBJECTIVE_ATTAINABLE)
+    assert finding.reason == reason
+    assert who in finding.message
 
 
 @pytest.mark.parametrize(("offered", "reason"), [(0.95, "TooFewPods"), (0.85, "Attainable")])

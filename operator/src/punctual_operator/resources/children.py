@@ -9,7 +9,7 @@ from punctual_operator.resources.access import (
     build_service_account,
 )
 from punctual_operator.resources.config_map import build_config_map
-from punctual_operator.resources.deployment import build_deployment
+from punctual_operator.resources.deployment import GatewayImage, build_deployment
 from punctual_operator.resources.disruption_budget import build_disruption_budget
 from punctual_operator.resources.metadata import Manifest
 from punctual_operator.resources.network_policy import build_network_policy
@@ -18,7 +18,7 @@ from punctual_operator.resources.service import build_service
 from punctual_operator.sections import Switch
 
 
-def build_children(policy: AdmissionPolicy, default_image: str) -> list[Manifest]:
+def build_children(policy: AdmissionPolicy, default: GatewayImage) -> list[Manifest]:
     """The manifests, in the order in which they are of use: what a pod needs before the pods."""
     return [
         build_service_account(policy),
@@ -27,7 +27,7 @@ def build_children(policy: AdmissionPolicy, default_image: str) -> list[Manifest
         build_config_map(policy),
         build_service(policy),
         *_optional(policy),
-        build_deployment(policy, default_image),
+        build_deployment(policy, default),
     ]
 
 

@@ -6,6 +6,7 @@ the pods through the mounted file and replaces none of them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from punctual_operator.names import (
@@ -27,7 +28,16 @@ EXIT_MARGIN_SECONDS = 10
 """Time for a drained gateway to close its connections and end."""
 
 
-def build_deployment(policy: AdmissionPolicy, default_image: str) -> Manifest:
+@dataclass(frozen=True, slots=True)
+class GatewayImage:
+    """The image of gateways whose policy names none."""
+
+    name: str
+    pull_secrets: tuple[str, ...] = ()
+    """Secrets to pull with where a policy names none, in each policy's own namespace."""
+
+
+def build_deployment(policy: AdmissionPolicy, default: GatewayImage) -> Manifest:
     """The Deployment; without `replicas` where an autoscaler sets them."""
     gateway = policy.gateway
     spec: dict[str, Any] = {} if gateway.scaling else {"replicas": gateway.replicas}
@@ -39,7 +49,7 @@ def build_deployment(policy: AdmissionPolicy, default_image: str) -> Manifest:
         },
         "progressDeadlineSeconds": 120,
         "revisionHistoryLimit": 3,
-        "template": _template(policy, gateway.image or default_image),
+        "template": _template(policy, default),
     }
     return build_head(policy, "apps/v1", "Deployment") | {"spec": spec}
 
@@ -49,8 +59,9 @@ def grace_seconds(gateway: Gateway) -> int:
     return gateway.accept_seconds + gateway.finish_seconds + EXIT_MARGIN_SECONDS
 
 
-def _template(policy: AdmissionPolicy, image: str) -> Manifest:
+def _template(policy: AdmissionPolicy, default: GatewayImage) -> Manifest:
     name, gateway = child_name(policy.name), policy.gateway
+    secrets = gateway.image_pull_secrets or default.pull_secrets
     spec: dict[str, Any] = {
         "serviceAccountName": name,
         "automountServiceAccountToken": True,
@@ -58,12 +69,14 @@ def _template(policy: AdmissionPolicy, image: str) -> Manifest:
         "terminationGracePeriodSeconds": grace_seconds(gateway),
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "topologySpreadConstraints": [_spread(policy.name)],
-        "containers": [_container(gateway, image)],
+        "containers": [_container(gateway, gateway.image or default.name)],
         "volumes": [
             {"name": "policy", "configMap": {"name": name}},
             {"name": "tmp", "emptyDir": {"sizeLimit": "16Mi"}},
         ],
     }
+    if secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in secrets]
     if gateway.priority_class:
         spec["priorityClassName"] = gateway.priority_class
     return {"metadata": {"labels": child_labels(policy.name)}, "spec": spec}
