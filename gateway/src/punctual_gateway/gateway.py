@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from punctual_admission.outcomes import Outcome, Reason
 from punctual_admission.ticket import Refusal, Request, Ticket
 from punctual_gateway.connections import Connections
+from punctual_gateway.decision_log import DecisionLog
 from punctual_gateway.discovery import DnsDiscovery, StaticDiscovery
 from punctual_gateway.metrics import KNOWN_DECLINES, OTHER, UNFINISHED, Metrics
 from punctual_gateway.own_work import OwnWork
@@ -54,6 +55,7 @@ class Gateway:
         """Readiness: False from SIGTERM on."""
         self.last_arrival = 0.0
         """When the latest request was decided on; monotonic seconds."""
+        self.decision_log: DecisionLog | None = None
         self._discovery = discovery or build_discovery(settings, lambda: self.policy.backend)
         self._prefix = uuid.uuid4().hex[:12]
         self._numbers = itertools.count(1)
@@ -84,6 +86,7 @@ class Gateway:
 
     def start(self) -> None:
         """Begin to follow pods and policy."""
+        self._follow_decision_log()
         self._tasks = [
             asyncio.create_task(self.pods.follow(self._discovery), name="discovery"),
             asyncio.create_task(
@@ -100,6 +103,7 @@ class Gateway:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.pods.close()
         self.scheduler.close()
+        self._close_decision_log()
         self.connections.close()
         await self.session.close()
 
@@ -185,7 +189,27 @@ class Gateway:
         self.loaded = loaded
         self.scheduler.ledger.apply_policy(loaded.policy)
         self.scheduler.pump()
+        self._follow_decision_log()
         log.info("policy generation %d is in force", loaded.generation)
+
+    # --- decision log ------------------------------------------------------------------------
+
+    def _follow_decision_log(self) -> None:
+        """Begin or end to write decisions, as command line and policy want it."""
+        path = self.settings.decision_log
+        wanted = path is not None
+        if wanted and self.decision_log is None:
+            to_file = None if str(path) == "-" else path
+            self.decision_log = DecisionLog(to_file, self.settings.decision_log_bytes)
+            self.scheduler.record(self.decision_log)
+        elif not wanted:
+            self._close_decision_log()
+
+    def _close_decision_log(self) -> None:
+        self.scheduler.stop_recording()
+        if self.decision_log is not None:
+            self.decision_log.close()
+            self.decision_log = None
 
 
 def build_discovery(settings: Settings, backend: Callable[[], Backend]) -> Discovery:

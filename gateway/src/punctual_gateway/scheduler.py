@@ -14,6 +14,7 @@ from punctual_admission.decision import decide, examine
 from punctual_admission.ledger import Ledger
 from punctual_admission.outcomes import Outcome, Reason
 from punctual_admission.policy import Policy
+from punctual_admission.recording.recorder import RecordingLedger, Sink, record, stop
 from punctual_admission.retry_after import retry_delay
 from punctual_admission.ticket import Refusal, Request, State, Ticket
 
@@ -27,7 +28,7 @@ class Scheduler:
     """Offers, starts and ends tickets on the machine's monotonic clock."""
 
     def __init__(self, policy: Policy) -> None:
-        self.ledger = Ledger(policy, ended=self._on_ended)
+        self.ledger: Ledger = Ledger(policy, ended=self._on_ended)
         self.waiting: dict[int, asyncio.Future[None]] = {}
         """One future for each waiting request, by the ticket's sequence."""
         self._timer: asyncio.TimerHandle | None = None
@@ -44,6 +45,16 @@ class Scheduler:
     def empty(self) -> bool:
         """Whether nobody waits and nobody runs."""
         return not self.ledger.queue and not self.ledger.running
+
+    def record(self, sink: Sink) -> None:
+        """Write every decision to `sink` from now on."""
+        self.stop_recording()
+        self.ledger = record(self.ledger, sink)
+
+    def stop_recording(self) -> None:
+        """Write no more, if decisions are written."""
+        if isinstance(self.ledger, RecordingLedger):
+            self.ledger = stop(self.ledger)
 
     def offer(self, request: Request, *, shorter: bool = False) -> Ticket | Refusal:
         """Decide about a request; with `shorter` a shorter answer is taken before a refusal."""

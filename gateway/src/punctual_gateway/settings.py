@@ -37,6 +37,10 @@ class Settings:
     load_window: int = 60
     """Over how long the signals for autoscaling are averaged; there are none before that."""
     log_level: str = "INFO"
+    decision_log: Path | None = None
+    """Where decisions are written; `-` is standard output, None leaves it to the policy."""
+    decision_log_bytes: int = 268_435_456
+    """A decision log is changed for a new one at this size; the one before it is kept."""
 
 
 def parse_settings(arguments: Sequence[str]) -> Settings:
@@ -64,6 +68,8 @@ def parse_settings(arguments: Sequence[str]) -> Settings:
         drain_limit=given.drain_limit_seconds,
         load_window=given.load_window_seconds,
         log_level=given.log_level,
+        decision_log=given.decision_log,
+        decision_log_bytes=given.decision_log_mebibytes * 1_048_576,
     )
 
 
@@ -97,6 +103,9 @@ def _build_parser() -> argparse.ArgumentParser:
     add("--drain-accept-seconds", type=_seconds, default=5.0, help="accept after SIGTERM")
     add("--drain-limit-seconds", type=_seconds, default=300.0, help="finish what was admitted")
     add("--load-window-seconds", type=_between(1, 600), default=60, help="of autoscaling signals")
+    add("--decision-log", type=Path, metavar="FILE", help="write every decision; -: to stdout")
+    size = _between(1, 1_048_576)
+    add("--decision-log-mebibytes", type=size, default=256, help="size of each of two files")
     levels = ("DEBUG", "INFO", "WARNING", "ERROR")
     add("--log-level", choices=levels, default="INFO", help="least severe message logged")
     return parser

@@ -59,6 +59,7 @@ def snapshot(gateway: Gateway) -> bytes:
             "offered_gpu_seconds": gateway.offered_work,
             "signals": signals.describe(gateway.signals),
             "retry_budget": gateway.retry_budget.tokens,
+            "decision_log": _decision_log(gateway),
             "started_at": gateway.started_at,
         }
     )
@@ -79,6 +80,13 @@ def _policy(gateway: Gateway) -> dict[str, Any]:
         "problems": list(gateway.policy_file.problems),
         "reload_failures": gateway.policy_file.failures,
     }
+
+
+def _decision_log(gateway: Gateway) -> dict[str, Any] | None:
+    written = gateway.decision_log
+    if written is None:
+        return None
+    return {"lines": written.lines, "dropped": written.dropped, "problem": written.problem}
 
 
 def _ticket(ticket: Ticket, now: float) -> dict[str, Any]:
@@ -206,6 +214,13 @@ def gauges(gateway: Gateway) -> Iterable[Metric]:
         "Invalid versions of the policy file.",
         gateway.policy_file.failures,
     )
+    if (written := gateway.decision_log) is not None:
+        yield count("punctual_decision_log_lines", "Lines of the decision log.", written.lines)
+        yield count(
+            "punctual_decision_log_dropped_lines",
+            "Lines that the decision log could not take.",
+            written.dropped,
+        )
     yield _policy_info(gateway)
     margins: dict[Labels, float] = {
         ("sojourn",): ledger.sojourns.factor,
