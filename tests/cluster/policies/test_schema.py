@@ -99,6 +99,9 @@ def limits(path: Path, field: dict[str, Any]) -> tuple[list[Any], list[Any]]:
             key = field["x-kubernetes-list-map-keys"][0]
             named = [{key: f"a{number}"} for number in range(most + 1)]
             return [named[:most]], [named, [named[0], named[0]], "a"]
+        if items["type"] == "string":
+            longest = "x" * items["maxLength"]
+            return [[longest] * most], [[longest] * (most + 1), [longest + "x"], [7]]
         return [[items["minimum"]] * most], [
             [items["minimum"]] * (most + 1),
             [items["maximum"] + 1],
@@ -138,6 +141,17 @@ RULES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         "`overloadStatus` must be 429 or 503",
         {"refusals": {"overloadStatus": 429}},
         {"refusals": {"overloadStatus": 500}},
+    ),
+    "shares": (
+        "`reservedPercent` of all tiers and size classes together must be at most 90",
+        {
+            "tiers": [{"name": "a", "reservedPercent": 50}, {"name": "b", "reservedPercent": 10}],
+            "sizeClasses": [{"name": "long", "reservedPercent": 30}],
+        },
+        {
+            "tiers": [{"name": "a", "reservedPercent": 61}, {"name": "b"}],
+            "sizeClasses": [{"name": "long", "reservedPercent": 30}],
+        },
     ),
     "replicas": (
         "`minimumReplicas` must be less than or equal to `maximumReplicas`",

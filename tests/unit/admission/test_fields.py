@@ -24,6 +24,7 @@ class Document:
 
     tiers: tuple[Tier, ...] = fields.sections(Tier, "name", 3, "Tiers.")
     extra: Tier | None = fields.optional_section(Tier, "An optional section.")
+    words: tuple[str, ...] = fields.texts(2, 5, "Some words.")
     wide: int = fields.integer(1, 0, 2**40, "A wide integer.")
 
 
@@ -44,6 +45,21 @@ def test_a_fault_in_an_item_is_told_with_its_place() -> None:
     """The index is part of the path."""
     with pytest.raises(PolicyError, match=r"tiers\[1\].sharePercent must be an integer"):
         build(Document, {"tiers": [{"name": "a"}, {"name": "b", "sharePercent": 101}]})
+
+
+def test_a_list_of_texts_is_bounded_in_number_and_length() -> None:
+    """Built in order, written back, and rendered as Kubernetes wants it."""
+    document = build(Document, {"words": ["a", "b"]})
+    assert document.words == ("a", "b")
+    assert dumped(document)["words"] == ["a", "b"]
+    assert build(Document, {}).words == ()
+    with pytest.raises(PolicyError, match=r"words\[1\] must be a string of at most 5 characters"):
+        build(Document, {"words": ["a", "longer"]})
+    with pytest.raises(PolicyError, match=r"words must be a list of at most 2 items"):
+        build(Document, {"words": ["a", "b", "c"]})
+    rendered = schema(Document)["properties"]["words"]
+    assert rendered["items"] == {"type": "string", "maxLength": 5}
+    assert rendered["x-kubernetes-list-type"] == "atomic"
 
 
 def test_an_optional_section_is_none_where_it_is_absent() -> None:

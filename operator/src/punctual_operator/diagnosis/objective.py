@@ -1,10 +1,12 @@
 """ObjectiveAttainable: whether the pool can keep the policy's deadline at all, and under its load.
 
-Two bounds, both from what the pods measured about themselves (or, for pods that do not describe
+Three bounds, all from what the pods measured about themselves (or, for pods that do not describe
 themselves, from `backend`), times the running ratio of actual to predicted time:
 
 - the fastest possible answer of n tokens, alone on the fastest pod: base + per_token + (n - 1) T(1)
   (the first token comes from the prefill); with the objective FirstToken: base + per_token;
+- the same answer where it has to wait while tiers or size classes ask for their reserved shares:
+  they may save r % of a default deadline of engine time on each pod, and who waits leaves them that;
 - the load that the usable pods can carry. A request's work is the engine time that it takes out of
   a full batch of S, prefill + (n - 1) T(S) / S, so each pod carries one GPU-second per second.
 """
@@ -14,7 +16,8 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from punctual_admission.policy import Objective, Policy
+from punctual_admission.policy import Mode, Objective, Policy
+from punctual_admission.shares import class_of
 from punctual_operator.conditions import ConditionType, Finding, Status, false, true, unknown
 from punctual_operator.observed import Observed
 from punctual_operator.policies import AdmissionPolicy
@@ -37,7 +40,7 @@ class Speed:
 
 
 def diagnose_objective(policy: AdmissionPolicy, observed: Observed) -> Finding:
-    """The first of the two bounds that is broken."""
+    """The first of the bounds that is broken."""
     speeds = _speeds(policy.decision, observed)
     if not speeds:
         return unknown(
@@ -46,11 +49,16 @@ def diagnose_objective(policy: AdmissionPolicy, observed: Observed) -> Finding:
             "no model pod has reported its speed; for pods that do not, give "
             "`backend.stepMicroseconds`",
         )
-    return _too_slow(policy.decision, speeds) or _load(policy, observed, speeds)
+    decision = policy.decision
+    return (
+        _too_slow(decision, speeds)
+        or _share_too_small(decision, speeds)
+        or _load(policy, observed, speeds)
+    )
 
 
 def _too_slow(policy: Policy, speeds: list[Speed]) -> Finding | None:
-    tokens = 1 if policy.objective is Objective.FIRST_TOKEN else policy.requests.default_max_tokens
+    tokens = _default_tokens(policy)
     best = min(speeds, key=lambda speed: speed.answer(tokens))
     needed, deadline = best.answer(tokens), policy.deadline.default_milliseconds / 1000
     if needed <= deadline:
@@ -65,6 +73,41 @@ def _too_slow(policy: Policy, speeds: list[Speed]) -> Finding | None:
         f"the fastest possible answer of {_tokens(tokens)} takes {_seconds(needed)}, the deadline "
         f"is {_seconds(deadline)}: every such request is refused; {remedy} or use faster pods",
     )
+
+
+def _share_too_small(policy: Policy, speeds: list[Speed]) -> Finding | None:
+    """What others have reserved leaves a default request too little to wait in at all."""
+    if policy.mode is not Mode.PREDICTIVE:
+        return None
+    tokens = _default_tokens(policy)
+    needed = min(speed.answer(tokens) for speed in speeds)
+    window = policy.budget(None)
+    for name in ("", *(tier.name for tier in policy.tiers)):
+        reserved, budget = _reserved_for_others(policy, name), policy.budget(None, name)
+        left = budget - reserved / 100 * window
+        if reserved and needed > left:
+            who = f"tier '{name}'" if name else "requests without a tier"
+            return false(
+                KIND,
+                "ShareTooSmall",
+                f"{who}: others have {reserved} % of engine time reserved, so that who waits has "
+                f"{_seconds(max(left, 0.0))} of the deadline of {_seconds(budget)} left, and an "
+                f"answer of {_tokens(tokens)} takes {_seconds(needed)}: while they ask, all that "
+                "have to wait are refused; lower `reservedPercent` or raise the deadline",
+            )
+    return None
+
+
+def _reserved_for_others(policy: Policy, tier: str) -> int:
+    """Percent that a default request of the tier has to leave to other tiers and size classes."""
+    own = class_of(policy.size_classes, policy.requests.default_max_tokens)
+    tiers = sum(one.reserved_percent for one in policy.tiers if one.name != tier)
+    return tiers + sum(one.reserved_percent for one in policy.size_classes if one is not own)
+
+
+def _default_tokens(policy: Policy) -> int:
+    """Tokens until the objective is met, of a request that names no `max_tokens`."""
+    return 1 if policy.objective is Objective.FIRST_TOKEN else policy.requests.default_max_tokens
 
 
 def _fitting_tokens(speed: Speed, deadline: float) -> int:
