@@ -141,6 +141,21 @@ def test_long_release_names_give_valid_names(render_objects: RenderObjects) -> N
 
 
 @pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({}, "punctual-operator"),
+        ({"nameOverride": "gate"}, "punctual-gate-operator"),
+        ({"nameOverride": "gate", "fullnameOverride": "own"}, "own-operator"),
+    ],
+)
+def test_names_come_from_release_and_chart_unless_overridden(
+    values: dict[str, str], name: str, render_objects: RenderObjects
+) -> None:
+    (deployment,) = of_kind(render_objects(values), "Deployment")
+    assert deployment["metadata"]["name"] == name
+
+
+@pytest.mark.parametrize(
     ("image", "name"),
     [
         ({"repository": "r/o", "tag": "2"}, "r/o:2"),

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from charts.tools.generate import CHART, values_source
 from charts.tools.helm import HelmError, helm
-from charts.tools.values import read_values
+from charts.tools.values import Value, read_values
 
 Render = Callable[..., str]
+EVERYTHING: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("everything.yaml").read_text())
+OTHERWISE_TESTED = [
+    "nameOverride",
+    "namespaces",
+    "crd.install",
+    "crd.keep",
+    "rbac.create",
+    "rbac.aggregateToUserRoles",
+    "serviceAccount.create",
+    "gateway.image.tag",
+    "operator.image.digest",
+    "operator.metrics.enabled",
+]
+"""Values that exclude another one, or turn something off: tests of their own set them."""
 
 
 @pytest.mark.parametrize(
@@ -51,3 +68,28 @@ def test_every_value_says_what_it_is() -> None:
 def test_value_without_a_text_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"section\.quiet must have a comment"):
         read_values("section:\n  # -- A.\n  told: 1\n  quiet: 2\n")
+
+
+def test_everything_turns_every_template_on(render: Render) -> None:
+    """What the server is asked about is the whole chart."""
+    found = set(
+        re.findall(r"^# Source: punctual/templates/(\S+)", render(EVERYTHING), re.MULTILINE)
+    )
+    objects = {path.name for path in (CHART / "templates").glob("*.yaml")}
+    assert found == objects
+
+
+def test_everything_sets_every_value_to_another_than_its_default() -> None:
+    """A value that nothing sets is a value that nothing tests."""
+    same = [value.name for value in read_values(values_source()) if not is_set(value)]
+    assert same == OTHERWISE_TESTED
+
+
+def is_set(value: Value) -> bool:
+    """Whether the file of all values has this one, and not as its default."""
+    found: Any = EVERYTHING
+    for key in value.path:
+        if not isinstance(found, dict) or key not in found:
+            return False
+        found = found[key]
+    return bool(found != value.default)
