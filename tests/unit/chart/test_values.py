@@ -72,9 +72,7 @@ def test_value_without_a_text_is_an_error() -> None:
 
 def test_everything_turns_every_template_on(render: Render) -> None:
     """What the server is asked about is the whole chart."""
-    found = set(
-        re.findall(r"^# Source: punctual/templates/(\S+)", render(EVERYTHING), re.MULTILINE)
-    )
+    sources = re.findall(r"^# Source: punctual/templates/(\S+)", render(EVERYTHING), re.MULTILINE)
     objects = {path.name for path in (CHART / "templates").glob("*.yaml")}
     assert set(sources) == objects
 
