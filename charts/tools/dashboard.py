@@ -116,7 +116,7 @@ def _panel(number: int, panel: Panel, left: int, top: int) -> Json:
         "datasource": _source(),
         "gridPos": {"x": left, "y": top, "w": panel.width, "h": panel.height},
         "fieldConfig": {"defaults": _defaults(panel), "overrides": list(_colours(panel))},
-        "options": _stat_options() if panel.kind == "stat" else _series_options(),
+        "options": _stat_options() if panel.kind == "stat" else _series_options(panel),
         "targets": [
             {
                 "refId": chr(ord("A") + index),
@@ -130,7 +130,9 @@ def _panel(number: int, panel: Panel, left: int, top: int) -> Json:
 
 
 def _defaults(panel: Panel) -> Json:
-    found: Json = {"unit": panel.unit, "min": 0}
+    found: Json = {"unit": panel.unit}
+    if panel.minimum is not None:
+        found["min"] = panel.minimum
     if panel.maximum is not None:
         found["max"] = panel.maximum
     if panel.steps:
@@ -159,6 +161,10 @@ def _stat_options() -> Json:
     return {"colorMode": "value", "graphMode": "area", "reduceOptions": reduce}
 
 
-def _series_options() -> Json:
-    legend = {"displayMode": "list", "placement": "bottom", "showLegend": True}
+def _series_options(panel: Panel) -> Json:
+    legend: Json = {"displayMode": "list", "placement": "bottom", "showLegend": True}
+    if panel.stacked:
+        # many lines, most of them at zero: what happens now comes first
+        legend |= {"displayMode": "table", "placement": "right", "calcs": ["lastNotNull"]}
+        legend |= {"sortBy": "Last *", "sortDesc": True}
     return {"legend": legend, "tooltip": {"mode": "multi", "sort": "desc"}}

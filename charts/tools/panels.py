@@ -33,6 +33,7 @@ class Panel:
     width: int = 8
     height: int = 8
     stacked: bool = False
+    minimum: float | None = 0
     maximum: float | None = None
     steps: tuple[tuple[float | None, str], ...] = ()
 
@@ -178,6 +179,7 @@ ROWS: tuple[Row, ...] = (
                         f"{POLICY_NAME} wanted",
                     ),
                 ),
+                minimum=None,
                 maximum=1,
             ),
             Panel(
