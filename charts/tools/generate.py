@@ -16,6 +16,7 @@ import yaml
 
 from charts.tools.dashboard import dashboard_text
 from charts.tools.helm import helm
+from charts.tools.reference import reference_text
 from charts.tools.values import build_schema, read_values, values_table
 from punctual_operator.adapter.manifests import build_manifests
 from punctual_operator.crd import build_crd
@@ -110,6 +111,7 @@ FILES: dict[Path, Callable[[], str]] = {
     ROOT / "manifests" / "monitoring" / "dashboard.json": dashboard_text,
     ROOT / "manifests" / "monitoring" / "alerts.yaml": alerts_text,
     ROOT / "manifests" / "install.yaml": install_text,
+    ROOT / "docs" / "api.md": reference_text,
 }
 """Each generated file and what makes it, in the order in which they need each other."""
 
