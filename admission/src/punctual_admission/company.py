@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from punctual_admission.line import Ahead
     from punctual_admission.ticket import Ticket
     from punctual_admission.track import Item, Track
 
@@ -48,6 +49,12 @@ class Company:
             outputs += ticket.expected_tokens
             prompts += ticket.request.prompt_tokens
         return cls(max(outputs / count, 1.0), prompts / count) if count else cls()
+
+    @classmethod
+    def waiting(cls, ahead: Ahead) -> Company:
+        """The means of at least one who waits."""
+        count = ahead.requests
+        return cls(ahead.steps / count + 1, ahead.prompt_tokens / count)
 
     def crowded_end(self, item: Item, track: Track) -> float:
         """When `item` ends if the pod stays full behind it; its first token must be known."""

@@ -47,7 +47,7 @@ from punctual_admission.output_length import OutputLength
 from punctual_admission.policy import Objective
 from punctual_admission.pool import Pod
 from punctual_admission.ticket import Ticket
-from punctual_admission.track import NEVER, QUEUED, Item, Track
+from punctual_admission.track import NEVER, QUEUED, Item, Track, item_of
 
 EPSILON = 1e-9
 """Seconds by which sums of floats may differ."""
@@ -121,14 +121,6 @@ def _deviations(certainty: float) -> float:
     return NormalDist().inv_cdf(certainty)
 
 
-def item_of(ticket: Ticket) -> Item:
-    """A queued ticket as the forecast sees it."""
-    request, length = ticket.request, ticket.length
-    if length is None:
-        return Item(request.prompt_tokens, request.output_tokens, request.deadline)
-    return Item(request.prompt_tokens, length.mean, request.deadline, variance=length.variance)
-
-
 class Forecast:
     """The walk through residents and queue; ask it about one newcomer at a time."""
 
@@ -141,36 +133,53 @@ class Forecast:
     ) -> None:
         """Forecast `queue`, which `ahead` sums up if given; valid until pods or queue change."""
         self.now = now
-        self._start = [Track(index, pod, now) for index, pod in enumerate(pods)]
-        self._queue = queue
-        self._walked: tuple[list[Item], list[Track]] | None = None
-        self._untouched: list[float] | None = None
-        self._line: Line | None = None
-        self._company: Company | None = None
         self._pods = pods
-        if len(pods) == 1 and pods[0].slots == 1 and not self._start[0].has_free_slot:
-            running = sum([ticket.uncertainty for ticket in pods[0].residents.values()])
-            self._line = Line(self._start[0], queue, ahead or Ahead.of(queue), now, running)
+        self._queue = queue
+        self._ahead = ahead
+        self._tracks: list[Track] | None = None
+        self._items: list[Item] | None = None
+        self._tail: list[Track] | None = None
+        self._untouched: dict[int, float] | None = None
+        self._company: Company | None = None
+        self._line = Line.before(pods[0], queue, ahead, now) if len(pods) == 1 else None
+
+    @property
+    def _start(self) -> list[Track]:
+        """The pods as they are now."""
+        if self._tracks is None:
+            now = self.now
+            self._tracks = [Track(index, pod, now) for index, pod in enumerate(self._pods)]
+        return self._tracks
+
+    @property
+    def _order(self) -> list[Item]:
+        """The queue."""
+        if self._items is None:
+            self._items = [ticket.item or item_of(ticket) for ticket in self._queue]
+        return self._items
 
     def next_end(self) -> float:
         """When the next running request ends; infinite when none runs."""
-        return min((track.next_end() for track in self._start), default=NEVER)
+        if self._line is not None:
+            return self._line.free_at
+        return min([track.next_to_go() for track in self._start], default=NEVER)
 
     def ends(self) -> list[float]:
         """Predicted end of each queued request, in queue order."""
-        items, tail = self._walk()
+        tail = [track.copy() for track in self._start]
+        walk(tail, self._order, self.now)
         for track in tail:
-            track.copy().drain()
-        return [item.end for item in items]
+            track.drain()
+        return [item.end for item in self._order]
 
     def append(self, newcomer: Item, test: Lateness) -> Trial:
         """Try `newcomer` at the tail of the queue; its times are filled in either way."""
         if self._line is not None:
-            return Trial(self._line.append(newcomer, test), self._start[0].pod_id)
-        candidates = _candidates(self._walk()[1], newcomer, self.now)
+            return Trial(self._line.append(newcomer, test), self._pods[0].id)
+        candidates = _candidates(self._walk(), newcomer, self.now)
         waits = bool(self._queue) or not candidates[0].is_free(self.now)
         if waits and newcomer.length is not None:
-            newcomer.start_deviation = self._deviation(self._variance(self._walk()[0]))
+            newcomer.start_deviation = self._deviation(self._variance(self._order))
         for track in candidates:
             trial = _try_on(track, newcomer, self.now, test)
             if trial.fits and waits:
@@ -187,20 +196,21 @@ class Forecast:
         if self._line is not None:
             late = self._line.insert(place, newcomer, test, without)
             return Trial(late is None, first_late=late)
-        ahead = [item_of(t) for index, t in enumerate(self._queue[:place]) if index != without]
+        order = self._order.copy()
+        order.insert(place, newcomer)
+        if without is not None:
+            del order[without + (without >= place)]
+            place -= without < place
         tracks = [track.copy() for track in self._start]
-        walk(tracks, [*ahead, newcomer], self.now)
+        walk(tracks, order[: place + 1], self.now)
         if newcomer.length is not None:
-            newcomer.start_deviation = self._deviation(self._variance(ahead))
+            newcomer.start_deviation = self._deviation(self._variance(order[:place]))
         if self._is_late_without_followers(tracks, newcomer, test):
-            return Trial(fits=False, first_late=len(ahead))
-        behind = [
-            item_of(t) for index, t in enumerate(self._queue[place:], place) if index != without
-        ]
-        walk(tracks, behind, self.now, QUEUED + len(ahead) + 1)
+            return Trial(fits=False, first_late=place)
+        walk(tracks, order[place + 1 :], self.now, QUEUED + place + 1)
         for track in tracks:
             track.drain()
-        return self._judge(place, [*ahead, newcomer, *behind], newcomer, test, without)
+        return self._judge(order, newcomer, test)
 
     def _is_late_without_followers(
         self, tracks: Sequence[Track], newcomer: Item, test: Lateness
@@ -210,80 +220,99 @@ class Forecast:
             track.copy().drain()
         return test.late(newcomer) or self._crowded_out(newcomer, self._start[0], test)
 
-    def _judge(
-        self, place: int, order: Sequence[Item], newcomer: Item, test: Lateness, without: int | None
-    ) -> Trial:
+    def _judge(self, order: Sequence[Item], newcomer: Item, test: Lateness) -> Trial:
         """Whether everybody in `order`, and everybody who runs, is on time, or late anyway."""
-        spares = self._spares(order, test)
-        dues = [test.due(item) for item in order]
-        running = [(test.due(item), item.deadline) for item in self._residents()]
-        late = [
-            index
-            for index, (item, due, spare) in enumerate(zip(order, dues, spares, strict=True))
-            if (test.late(item) if item is newcomer else test.misses(due + spare, item.deadline))
-        ]
-        late_running = [
-            index for index, (due, deadline) in enumerate(running) if test.misses(due, deadline)
-        ]
+        residents = self._residents()
+        late = self._late(order, newcomer, test)
+        late_running = [item for item in residents if test.misses(test.due(item), item.deadline)]
         if not late and not late_running:
             return Trial(fits=True)
-        queue, residents = self._ends_untouched(test)
-        limits = [*queue[:place], -NEVER, *queue[place:]]
-        if without is not None:
-            del limits[without + (without >= place)]
-        for index in late:
-            if dues[index] > limits[index] + EPSILON:
+        dues = [test.due(order[index]) for index in late]
+        running = [test.due(item) for item in late_running]
+        untouched = self._dues_untouched(test)
+        for index, due in zip(late, dues, strict=True):
+            if due > untouched.get(id(order[index]), -NEVER) + EPSILON:
                 return Trial(fits=False, first_late=index)
-        worse = any(running[index][0] > residents[index] + EPSILON for index in late_running)
+        worse = [
+            item
+            for item, due in zip(late_running, running, strict=True)
+            if due > untouched[id(item)] + EPSILON
+        ]
         return Trial(fits=not worse)
 
-    def _ends_untouched(self, test: Lateness) -> tuple[list[float], list[float]]:
-        """What is due when, for the queue and for the residents, if nobody joins."""
-        if self._untouched is None:
-            # Walked anew: a trial has overwritten the times of the running ones.
-            items = [item_of(ticket) for ticket in self._queue]
-            tracks = [track.copy() for track in self._start]
-            walk(tracks, items, self.now)
-            for track in tracks:
-                track.drain()
-            self._untouched = [test.due(item) for item in (*items, *self._residents())]
-        waiting = len(self._queue)
-        return self._untouched[:waiting], self._untouched[waiting:]
+    def _late(self, order: Sequence[Item], newcomer: Item, test: Lateness) -> list[int]:
+        """The places of those who are late."""
+        variance = self._variance(())
+        if not variance and newcomer.length is None and not self._waiting.whole_variance:
+            if test.completes:
+                now, margin = test.now, test.margin
+                return [
+                    index
+                    for index, item in enumerate(order)
+                    if now + (item.end - now) * margin > item.deadline + EPSILON
+                ]
+            spares = [0.0] * len(order)
+        else:
+            spares = self._spares(order, variance, test)
+        return [
+            index
+            for index, (item, spare) in enumerate(zip(order, spares, strict=True))
+            if (
+                test.late(item)
+                if item is newcomer
+                else test.misses(test.due(item) + spare, item.deadline)
+            )
+        ]
 
-    def _walk(self) -> tuple[list[Item], list[Track]]:
-        """The queue with its predicted starts, and the pods behind the start of the last one."""
-        if self._walked is None:
-            items = [item_of(ticket) for ticket in self._queue]
-            tail = [track.copy() for track in self._start]
-            walk(tail, items, self.now)
-            self._walked = items, tail
-        return self._walked
+    def _dues_untouched(self, test: Lateness) -> dict[int, float]:
+        """What is due when if nobody joins, by the item's id; overwrites the items' times."""
+        if self._untouched is None:
+            self.ends()
+            items = (*self._order, *self._residents())
+            self._untouched = {id(item): test.due(item) for item in items}
+        return self._untouched
+
+    def _walk(self) -> list[Track]:
+        """The pods behind the start of the last one in the queue."""
+        if self._tail is None:
+            self._tail = [track.copy() for track in self._start]
+            walk(self._tail, self._order, self.now)
+        return self._tail
+
+    @property
+    def _waiting(self) -> Ahead:
+        if self._ahead is None:
+            self._ahead = Ahead.of(self._queue)
+        return self._ahead
 
     def _crowded_out(self, newcomer: Item, track: Track, test: Lateness) -> bool:
         """Whether the promise would not hold in a pod that stays full."""
         if not test.completes:
             return False
         if self._company is None:
-            waiting = list(self._queue)
-            running = [t for pod in self._pods for t in pod.residents.values()]
-            self._company = Company.of(waiting or running)
+            if self._queue:
+                self._company = Company.waiting(self._waiting)
+            else:
+                self._company = Company.of(
+                    [ticket for pod in self._pods for ticket in pod.residents.values()]
+                )
         return test.crowded_out(newcomer, self._company.crowded_end(newcomer, track))
 
     def _variance(self, ahead: Sequence[Item]) -> float:
         """Variance of the tokens still to come of those who run and of those ahead."""
-        running = [t.uncertainty for pod in self._pods for t in pod.residents.values()]
-        return sum(running) + sum([item.variance for item in ahead])
+        running = sum([track.uncertainty for track in self._start])
+        return running + sum([item.variance for item in ahead])
 
     def _deviation(self, variance: float) -> float:
         """Seconds of standard deviation that a variance of tokens ahead gives to a start."""
         slots = sum([track.slots for track in self._start])
         return max(track.steps[-1] for track in self._start) * sqrt(variance) / slots
 
-    def _spares(self, order: Sequence[Item], test: Lateness) -> list[float]:
-        """Seconds that each in `order` needs beyond its mean end, for lengths not known."""
-        variance = self._variance(())
-        if not variance and not any(item.variance for item in order):
-            return [0.0] * len(order)
+    def _spares(self, order: Sequence[Item], variance: float, test: Lateness) -> list[float]:
+        """Seconds that each in `order` needs beyond its mean end, for lengths not known.
+
+        `variance` is that of the tokens which those who run still make.
+        """
         spares = []
         for item in order:
             own = self._start[0].steps[-1] * sqrt(item.variance)
@@ -356,20 +385,29 @@ def _walk_full(tracks: Sequence[Track], items: Sequence[Item], sequence: int, no
     for item in items:
         sequence += 1
         when, index, track = heap[0]
-        ends = track.ends
-        if item.output_tokens <= 1 or track.held or len(ends) < track.slots:
+        ends, tokens = track.ends, item.output_tokens
+        if tokens <= 1 or track.held:
             track.seat(item, when, sequence)
             heapreplace(heap, (track.available_at(when), index, track))
             continue
-        track.virtual = last = ends[0][0]
-        heappop(ends)[2].end = when
-        while ends and ends[0][0] == last:
-            heappop(ends)[2].end = when
-        item.start = when
-        time = when + track.prefill_base + track.prefill_token * item.prompt_tokens
+        if len(ends) == track.slots:
+            item.start = track.free_at = when
+            track.virtual = last = ends[0][0]
+            heapreplace(ends, (last + tokens - 1, sequence, item))[2].end = when
+            time = when + track.prefill_base + track.prefill_token * item.prompt_tokens
+            while ends[0][0] == last:
+                heappop(ends)[2].end = when
+        elif track.free_at <= track.time:
+            # A neighbour ended in the same step as the one that made room before.
+            item.start = time = track.time
+            time += track.prefill_base + track.prefill_token * item.prompt_tokens
+            last = track.virtual
+            heappush(ends, (last + tokens - 1, sequence, item))
+        else:
+            track.seat(item, when, sequence)
+            heapreplace(heap, (track.available_at(when), index, track))
+            continue
         item.first_token = track.time = time
-        heappush(ends, (last + item.output_tokens - 1, sequence, item))
-        track.free_at = when
         if len(ends) == track.slots:
             when = time + (ends[0][0] - last) * track.steps[-1]
         heapreplace(heap, (when, index, track))

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from punctual_admission.accounts import Accounts
 from punctual_admission.decision import Admission, decide
-from punctual_admission.forecast import Forecast, Lateness, choose, item_of
+from punctual_admission.forecast import Forecast, Lateness, choose
 from punctual_admission.line import Ahead
 from punctual_admission.margin import Margin
 from punctual_admission.memory import free_memory, lacks_memory, reservation
@@ -31,7 +31,7 @@ from punctual_admission.policy import Mode, Objective, Order, Policy, Speed
 from punctual_admission.pool import Foreign, Pod, work_left
 from punctual_admission.service_time import ServiceModel, SpeedRatio
 from punctual_admission.ticket import Refusal, Request, State, Ticket
-from punctual_admission.track import NEVER, Item, Track
+from punctual_admission.track import NEVER, Item, Track, item_of
 
 FORECAST_AGE = 0.002
 """Seconds for which a forecast may be used again while nothing changes but time."""
@@ -455,8 +455,8 @@ class Ledger:
 
 def _joined(ticket: Ticket, pod: Pod, now: float) -> Item:
     """The ticket as it would run if it joined the pod now."""
-    item = item_of(ticket)
-    item.length = ticket.length
+    request = ticket.request
+    item = Item(request.prompt_tokens, ticket.expected_tokens, request.deadline, ticket.length)
     if not pod.residents and not pod.foreign:
         engine = pod.engine
         item.start = pod.boundary(now)

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from punctual_admission.forecast import Lateness
+    from punctual_admission.pool import Pod
+    from punctual_admission.service_time import ServiceModel
     from punctual_admission.ticket import Ticket
-    from punctual_admission.track import Item, Track
+    from punctual_admission.track import Item
 
 _EPSILON = 1e-9
 UNIT = 10**9
@@ -68,30 +70,53 @@ class Ahead:
 class Line:
     """The queue in front of one busy slot; `queue` is only read when somebody is overtaken."""
 
+    __slots__ = (
+        "_ahead", "_base", "_ends", "_per_token", "_queue", "_running", "_step", "free_at",
+    )  # fmt: skip
+
     def __init__(
-        self, track: Track, queue: Sequence[Ticket], ahead: Ahead, now: float, running: float
+        self,
+        engine: ServiceModel,
+        free_at: float,
+        queue: Sequence[Ticket],
+        ahead: Ahead,
+        running: float,
     ) -> None:
-        """`running`: variance of the tokens that the running request still makes."""
+        """`free_at`: when the slot falls free; `running`: variance of the tokens until then."""
+        self.free_at = free_at
         self._queue = queue
         self._running = running
         self._ahead = ahead
-        self._free_at = track.available_at(now)
-        self._base, self._per_token = track.prefill_base, track.prefill_token
-        self._step = track.steps[0]
+        self._base, self._per_token = engine.prefill_base, engine.prefill_per_token
+        self._step = engine.step_seconds[0]
         self._ends: list[tuple[float, float]] | None = None
+
+    @classmethod
+    def before(
+        cls, pod: Pod, queue: Sequence[Ticket], ahead: Ahead | None, now: float
+    ) -> Line | None:
+        """The queue before `pod`; None where it has to be walked."""
+        if len(pod.residents) != 1 or pod.slots != 1 or pod.foreign:
+            return None
+        (running,) = pod.residents.values()
+        engine = pod.engine
+        free_at = _free_at(pod, running, engine.step_seconds[0], now)
+        return cls(engine, free_at, queue, ahead or Ahead.of(queue), running.uncertainty)
 
     def append(self, newcomer: Item, test: Lateness) -> bool:
         """Whether `newcomer` fits at the tail; its times are filled in."""
         ahead = self._ahead
         if newcomer.length is not None:
             newcomer.start_deviation = self._step * sqrt(self._running + ahead.variance)
-        self._seat(
-            newcomer,
-            self._free_at
-            + self._base * ahead.requests
-            + self._per_token * ahead.prompt_tokens
-            + self._step * ahead.steps,
-        )
+        start = self.free_at
+        if ahead.requests:
+            start = (
+                start
+                + self._base * ahead.requests
+                + self._per_token * ahead.prompt_tokens
+                + self._step * (ahead.whole_steps / UNIT)
+            )
+        self._seat(newcomer, start)
         return not test.late(newcomer)
 
     def insert(self, place: int, newcomer: Item, test: Lateness, without: int | None) -> int | None:
@@ -100,9 +125,9 @@ class Line:
         The request at place `without` is left out.
         """
         ends = self._untouched()
-        start = ends[place - 1][1] if place else self._free_at
+        start = ends[place - 1][1] if place else self.free_at
         gone = 0.0 if without is None else ends[without][1] - (
-            ends[without - 1][1] if without else self._free_at
+            ends[without - 1][1] if without else self.free_at
         )  # fmt: skip
         self._seat(newcomer, start - gone if without is not None and without < place else start)
         newcomer.start_deviation = self._step * sqrt(self._variance(place, without))
@@ -142,7 +167,7 @@ class Line:
         """First token and end of everybody in the queue, if nobody joins."""
         if self._ends is None:
             base, per_token, step = self._base, self._per_token, self._step
-            self._ends, time = [], self._free_at
+            self._ends, time = [], self.free_at
             for ticket in self._queue:
                 request = ticket.request
                 first = time + base + per_token * request.prompt_tokens
@@ -154,3 +179,15 @@ class Line:
         item.start = start
         item.first_token = start + self._base + self._per_token * item.prompt_tokens
         item.end = item.first_token + self._step * (item.output_tokens - 1)
+
+
+def _free_at(pod: Pod, running: Ticket, step: float, now: float) -> float:
+    """When the only resident of `pod` ends: what `Track` says of it, without one."""
+    generated = running.generated
+    if generated:
+        steps = running.remaining - (pod.step_due > 0)
+        if not steps:
+            return max(pod.step_due, now)
+        # An overdue step may end at any moment, but not in the past.
+        return max(pod.step_started, now - step) + steps * step
+    return max(running.prefill_end, now) + (running.remaining - 1) * step

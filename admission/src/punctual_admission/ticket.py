@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from punctual_admission.outcomes import Outcome, Reason
 from punctual_admission.output_length import OutputLength
+
+if TYPE_CHECKING:
+    from punctual_admission.track import Item
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,8 @@ class Ticket:
     dispatches: int = 0
     order: tuple[float, int] = field(default=(0.0, 0))
     """Its place in the queue: ascending."""
+    item: Item | None = None
+    """How the forecast sees it; made by the first forecast that does."""
 
     @property
     def expected_tokens(self) -> float:

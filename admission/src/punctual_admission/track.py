@@ -8,6 +8,7 @@ from heapq import heapify, heappop, heappush
 
 from punctual_admission.output_length import OutputLength
 from punctual_admission.pool import Foreign, Pod
+from punctual_admission.ticket import Ticket
 
 NEVER = float("inf")
 _SAME = 1e-9
@@ -38,17 +39,32 @@ class Item:
     """When its last token comes."""
 
 
+def item_of(ticket: Ticket) -> Item:
+    """The ticket as the forecast sees it: one object, whose times each walk overwrites."""
+    item = ticket.item
+    if item is None:
+        request, length = ticket.request, ticket.length
+        if length is None:
+            item = Item(request.prompt_tokens, request.output_tokens, request.deadline)
+        else:
+            item = Item(request.prompt_tokens, length.mean, request.deadline)
+            item.variance = length.variance
+        ticket.item = item
+    return item
+
+
 class Track:
     """State of one pod at a moment of the forecast.
 
     `ends` is a heap of (step count of the last token, sequence, item); `time` is the wall time at
     which `virtual` steps have been made; `free_at` is since when a slot has been free, if one is;
-    `held` are the ends (ascending) of those who end before any further step.
+    `held` are the ends (ascending) of those who end before any further step; `uncertainty` is the
+    variance of the tokens that its residents still make.
     """
 
     __slots__ = (
         "ends", "free_at", "held", "index", "pod_id", "prefill_base", "prefill_token", "slots",
-        "steps", "time", "virtual",
+        "steps", "time", "uncertainty", "virtual",
     )  # fmt: skip
 
     def __init__(self, index: int, pod: Pod, now: float) -> None:
@@ -60,6 +76,7 @@ class Track:
         self.prefill_base = engine.prefill_base
         self.prefill_token = engine.prefill_per_token
         self.virtual = 0.0
+        self.uncertainty = 0.0
         self.time = _anchor(pod, now)
         self.free_at = pod.paused_until
         self.held: list[float] = []
@@ -67,17 +84,23 @@ class Track:
         self._seat_residents(pod, now)
 
     def _seat_residents(self, pod: Pod, now: float) -> None:
+        ends, due = self.ends, pod.step_due > 0
         for ticket in pod.residents.values():
-            request = ticket.request
-            item = Item(request.prompt_tokens, ticket.expected_tokens, request.deadline)
-            first = ticket.first_token
+            item, first, generated = item_of(ticket), ticket.first_token, ticket.generated
             item.first_token = max(ticket.prefill_end, now) if first is None else first
+            if ticket.length is None:
+                steps: float = ticket.request.output_tokens - generated
+                steps = max(steps, 1)
+            else:
+                steps = ticket.remaining
+                self.uncertainty += ticket.uncertainty
             # A newcomer's first token, or the token of a step under way, comes before `time`.
-            steps = ticket.remaining - (not ticket.generated or pod.step_due > 0)
+            if due or not generated:
+                steps -= 1
             if steps:
-                self.ends.append((float(steps), ticket.sequence, item))
+                ends.append((steps, ticket.sequence, item))
                 continue
-            item.end = max(pod.step_due, now) if ticket.generated else item.first_token
+            item.end = max(pod.step_due, now) if generated else item.first_token
             self.held.append(item.end)
         if pod.foreign:
             self.ends.extend(
@@ -85,9 +108,9 @@ class Track:
                 for number, f in enumerate(pod.foreign)
                 if f.unstarted_prompt_tokens is None
             )
-        heapify(self.ends)
+        heapify(ends)
         self.held.sort()
-        while len(self.ends) > self.slots:
+        while len(ends) > self.slots:
             self.complete_next()
         if pod.foreign:
             self._seat_waiting([f for f in pod.foreign if f.unstarted_prompt_tokens is not None])
@@ -107,7 +130,7 @@ class Track:
         twin.index, twin.pod_id, twin.slots = self.index, self.pod_id, self.slots
         twin.steps, twin.prefill_base = self.steps, self.prefill_base
         twin.prefill_token, twin.virtual = self.prefill_token, self.virtual
-        twin.time, twin.free_at = self.time, self.free_at
+        twin.time, twin.free_at, twin.uncertainty = self.time, self.free_at, self.uncertainty
         twin.ends, twin.held = self.ends.copy(), self.held.copy()
         return twin
 
@@ -121,6 +144,10 @@ class Track:
         if not self.ends:
             return NEVER
         return self.time + (self.ends[0][0] - self.virtual) * self.step()
+
+    def next_to_go(self) -> float:
+        """When the next of those who run now ends; infinite when nothing runs."""
+        return self.held[0] if self.held else self.next_end()
 
     @property
     def has_free_slot(self) -> bool:

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from punctual_admission.forecast import Forecast, Lateness, Trial, item_of
+from punctual_admission.forecast import Forecast, Lateness, Trial
 from punctual_admission.line import Ahead
 from punctual_admission.output_length import OutputLength
 from punctual_admission.policy import Objective
 from punctual_admission.pool import Pod
 from punctual_admission.service_time import ServiceModel
 from punctual_admission.ticket import Prediction, Request, Ticket
-from punctual_admission.track import Item
+from punctual_admission.track import Item, item_of
 
 NUMBERS = Prediction(0, 0, 1, 1, 0, 0, 1, 0, 0)
 
