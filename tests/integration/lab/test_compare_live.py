@@ -27,6 +27,7 @@ def test_a_comparison_ends_with_tables_files_and_nothing_running(tmp_path: Path)
     assert len(summary["modes"]) == 5
     totals = {mode["total"] for mode in summary["modes"].values()}
     assert len(totals) == 1
+    (total,) = totals
     for mode in summary["modes"].values():
         assert sum(mode[outcome.value] for outcome in Outcome) == mode["total"]
         assert mode["failed"] == mode["cancelled"] == 0
@@ -36,3 +37,10 @@ def test_a_comparison_ends_with_tables_files_and_nothing_running(tmp_path: Path)
     assert good == summary["modes"]["Predictive"]["good"]
     assert summary["refusal"]["burst_of_30"]["server_ms"]["p50"] > 0
     assert "Predictive" in (out / "report.html").read_text()
+    # what was decided is decided again from the logs, and the simulator ends as the live run
+    assert main(["replay", str(out), "--limit=0.01", f"--reports={tmp_path}"]) == 0
+    replayed = orjson.loads((tmp_path / "replay" / "summary.json").read_bytes())["runs"]
+    assert len(replayed) == 5
+    for one in replayed.values():
+        assert one["exact"]["differences"] == []
+        assert one["exact"]["decisions"] == one["requests"] >= total

@@ -217,7 +217,9 @@ def test_calls_without_a_decision_are_written_before_they_are_too_many() -> None
     ledger.flush(13.0)
     ledger.flush(13.0)
     assert len(lines.lines) == 5
-    assert lines.play().calls == 1201
+    player = lines.play()
+    assert player.calls == 1201
+    assert player.tickets[ticket.sequence].generated == 1200
 
 
 def test_a_forged_decision_is_found_and_what_follows_waits_for_a_checkpoint() -> None:

@@ -6,9 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
-from punctual_admission.outcomes import Outcome
 from punctual_lab.cli import main
 from punctual_lab.experiments import (
     bound,
@@ -16,15 +14,11 @@ from punctual_lab.experiments import (
     estimation,
     fairness,
     noise,
-    reference,
     retries,
     sweep,
     theory,
     trace,
 )
-from punctual_lab.load.rows import RequestRow, write_rows
-from punctual_lab.policies import PREDICTIVE, UNLIMITED, build_policy
-from punctual_lab.simulate.world import Arrival, PodSpec, World
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -156,67 +150,12 @@ def test_a_recorded_workload_is_played_at_its_load(
     assert cell["maximum"]["good"] < cell["true lengths"]["good"] <= cell["true lengths"]["bound"]
 
 
-def rows_of(world: World, arrivals: list[Arrival]) -> list[RequestRow]:
-    """What a load generator would have written of a simulated run."""
-    rows = []
-    for index, record in enumerate(world.run(arrivals)):
-        started, ended = record.started, record.ended or 0.0
-        told = record.ticket.prediction if record.ticket else None
-        rows.append(
-            RequestRow(
-                index=index,
-                planned_at=record.arrival.at,
-                sent_at=record.arrival.at,
-                deadline_ms=2000,
-                prompt_tokens=0,
-                tokens_wanted=record.arrival.max_tokens,
-                tokens_received=0,
-                outcome=record.outcome or Outcome.FAILED,
-                status=200,
-                latency_ms=(ended - record.arrival.at) * 1e3,
-                total_ms=(ended - record.arrival.at) * 1e3,
-                predicted_ms=None if told is None else told.sojourn * 1e3,
-                predicted_wait_ms=None if told is None else told.wait * 1e3,
-                queue_ms=None if started is None else (started - record.arrival.at) * 1e3,
-                service_ms=None if started is None else (ended - started) * 1e3,
-            )
-        )
-    return rows
-
-
-def write_run(folder: Path) -> None:
-    """A compare folder with two runs."""
-    arrivals = reference.reference_arrivals(2.0, 60.0, 3)
-    for mode in (PREDICTIVE, UNLIMITED):
-        policy = build_policy(mode)
-        (folder / "policies").mkdir(parents=True, exist_ok=True)
-        (folder / "policies" / f"{mode.slug}.yaml").write_text(yaml.safe_dump(policy), "utf-8")
-        pods = [reference.reference_model()]
-        world = World(reference.reference_policy(mode), [PodSpec(model) for model in pods])
-        write_rows(folder / "rows" / f"{mode.slug}.jsonl", rows_of(world, arrivals))
-
-
-def test_a_replayed_run_ends_as_it_did(tmp_path: Path) -> None:
-    """Rows of a run, decided again: nothing differs."""
-    write_run(tmp_path / "live")
-    summary = call(tmp_path, "replay", str(tmp_path / "live"), "--limit", "0.01")
-    assert [one["different"] for one in summary["runs"].values()] == [0, 0]
-
-
-def test_replay_answers_what_if(tmp_path: Path) -> None:
-    """With another pod more are answered, and `--limit` turns the difference into exit code 1."""
-    write_run(tmp_path / "live")
-    one = call(tmp_path, "replay", str(tmp_path / "live"), "--pods", "2")["runs"]["predictive"]
-    assert one["simulated"]["good"] > one["live"]["good"]
-    words = ["replay", str(tmp_path / "live"), "--mode", "Bounded", "--limit", "0.01"]
-    assert main([*words, "--reports", str(tmp_path)]) == 1
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["replay", "NOWHERE"], "holds no runs"),
+        (["replay", "NOWHERE"], "must be a decision log or hold decisions/NAME.jsonl"),
         (["replay", "NOWHERE", "--pods", "0"], "--pods must be at least 1"),
+        (["replay", "NOWHERE", "--set", "mode"], "--set must be PATH=VALUE"),
         (["sweep", "--jobs", "0"], "--jobs must be at least 1"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +65,11 @@ class Player:
         self.differences: list[Difference] = []
         self._tickets: dict[int, Ticket] = {}
         self._ended: list[Ticket] = []
+
+    @property
+    def tickets(self) -> Mapping[int, Ticket]:
+        """Those that have not ended, by their sequence."""
+        return self._tickets
 
     def feed(self, line: Line) -> None:
         """Take the next line; raises LogError if it makes no sense."""

@@ -174,7 +174,19 @@ class _Bench:
             queue_limit=self.plan.queue_limit,
         )
         path = write_policy(self.folder / "policies" / f"{mode.slug}.yaml", policy)
-        return self.stack.start_gateway(path, [self.model.url], name=f"gateway-{mode.slug}")
+        return self.stack.start_gateway(
+            path,
+            [self.model.url],
+            name=f"gateway-{mode.slug}",
+            extra=("--decision-log", str(self._begin_decision_log(mode))),
+        )
+
+    def _begin_decision_log(self, mode: ModeUnderTest) -> Path:
+        """The file of a mode's decisions, without those of an earlier run."""
+        path = self.folder / "decisions" / f"{mode.slug}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        return path
 
     def _probe(self) -> float:
         return run_async(

@@ -1,24 +1,33 @@
-"""`punctual-lab replay`: a live run's arrivals and service times through the simulator.
+"""`punctual-lab replay`: decisions of a live run, made again exactly, and the run simulated.
 
-Reads a folder that `compare` or `demo` wrote: for each policy its rows. Every request arrives when
-it was sent (half of the time that was neither queue nor service later) and takes the time between
-the end of the request before it, or its arrival, and its own end; one that was not served takes
-what the last served ones would have made of it. The gateway's belief is the line through its first
-predictions, so the simulator learns speed and margin as the gateway did. One slot is assumed.
+Takes decision logs: of one gateway (`punctual-gateway --decision-log FILE`), or those of a folder
+that `compare` or `demo` wrote. Each log is used twice.
+
+Exactly: every call that the gateway made is made again on a ledger of its own, and every decision
+has to come out the same, to the last digit.
+
+Simulated: only what came from outside is kept (arrivals, true service times, clients that left,
+pods that came and went, swaps of the policy); queue, engines, estimator and margin are simulated.
+How many requests end differently is how far the simulator is from the live gateway, and with
+something changed ("what if") what the change would have done.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from punctual_admission.fields import camel
 from punctual_admission.outcomes import Outcome
-from punctual_admission.policy import Mode, policy_from_object
-from punctual_admission.service_time import ServiceModel
+from punctual_admission.policy import Mode, Policy, policy_from_spec
+from punctual_lab.decision_log import read_lines
 from punctual_lab.experiments.frame import (
     Options,
     Summary,
@@ -27,195 +36,275 @@ from punctual_lab.experiments.frame import (
     run_experiment,
 )
 from punctual_lab.experiments.tally import tally
-from punctual_lab.load.rows import RequestRow, read_rows
-from punctual_lab.measures import fit_line, median
-from punctual_lab.report.document import Block, Command, TableBlock, Text
-from punctual_lab.simulate.world import Arrival, PodSpec, World
+from punctual_lab.report.document import Block, Command, Note, TableBlock, Text
+from punctual_lab.simulate.recorded import History, RecordedWorld, read_history
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
 NAME = "replay"
-TITLE = "A live run, played again on virtual time"
-HELP = "replay a compare or demo folder in the simulator, and count what differs"
-RECENT = 5
-"""How many served requests tell the speed for one that was not served."""
+TITLE = "A live run, decided again and simulated"
+HELP = "make each decision of a log again exactly; simulate its run, as it was and what if"
+ALWAYS_SHOWN = (Outcome.GOOD, Outcome.LATE, Outcome.REFUSED, Outcome.EXPIRED)
+
+
+Ends = dict[str, Outcome | None]
+"""How each request ended, by its id."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """Changes to what was: None and 1 leave it."""
+    """Changes to what was; None and an empty tuple leave it."""
 
-    pods: int = 1
+    pods: int | None = None
+    slots: int | None = None
     deadline_ms: int | None = None
-    mode: str | None = None
+    settings: tuple[tuple[str, Any], ...] = ()
+    """Fields of the policy's spec by their paths, with their values."""
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """What is changed, by name."""
+        named = {"pods": self.pods, "slots": self.slots, "deadline_ms": self.deadline_ms}
+        return {name: one for name, one in named.items() if one is not None} | dict(self.settings)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the folder and what to change."""
-    parser.add_argument("folder", type=Path, help="what compare or demo wrote: reports/demo")
-    parser.add_argument("--pods", type=int, default=1, help="what if there were so many pods")
-    parser.add_argument("--deadline-ms", type=int, help="what if the deadline had been this")
+    """Declare the log and what to change."""
+    parser.add_argument(
+        "path", type=Path, help="a decision log, or what compare or demo wrote: reports/demo"
+    )
+    parser.add_argument("--pods", type=int, help="what if there were so many pods, from the start")
+    parser.add_argument("--slots", type=int, help="what if each ran so many requests at once")
+    parser.add_argument("--deadline-ms", type=int, help="what if every deadline had been this")
     parser.add_argument("--mode", choices=[mode.value for mode in Mode], help="what if the mode")
+    parser.add_argument("--confidence", type=int, help="what if so many percent were promised")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="PATH=VALUE",
+        help="what if this field of the policy's spec: --set queue.displacement=Longest",
+    )
     parser.add_argument("--limit", type=float, help="exit 1 above this share of differences")
     add_common_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replay; 1 when a run differs by more than `--limit`."""
-    if args.pods < 1:
-        raise ValueError(f"--pods must be at least 1, got {args.pods}")
-    what_if = WhatIf(args.pods, args.deadline_ms, args.mode)
-    options = options_of(args, folder=args.folder, what_if=what_if)
-    summary = run_experiment(sys.modules[__name__], options)
-    worst = max(one["share_different"] for one in summary["runs"].values())
-    return int(args.limit is not None and worst > args.limit)
+    """Replay; 1 when a decision is not made again as logged, or `--limit` is passed."""
+    what_if = read_what_if(args)
+    options = options_of(args, path=args.path, what_if=what_if)
+    runs = run_experiment(sys.modules[__name__], options)["runs"].values()
+    exact = all(not one["exact"]["differences"] for one in runs)
+    worst = max(one["share_different"] for one in runs)
+    return int(not exact or (args.limit is not None and worst > args.limit))
+
+
+def read_what_if(args: argparse.Namespace) -> WhatIf:
+    """The changes that the arguments ask for. Raises ValueError."""
+    for name in ("pods", "slots", "deadline_ms"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
+    settings = [_read_setting(one) for one in args.set]
+    if args.mode is not None:
+        settings.append(("mode", args.mode))
+    if args.confidence is not None:
+        settings.append(("estimate.confidencePercent", args.confidence))
+    return WhatIf(args.pods, args.slots, args.deadline_ms, tuple(settings))
+
+
+def _read_setting(given: str) -> tuple[str, Any]:
+    path, equals, value = given.partition("=")
+    if not path or not equals:
+        raise ValueError(f"--set must be PATH=VALUE, got {given!r}")
+    return path, yaml.safe_load(value)
 
 
 def measure(options: Options) -> Summary:
-    """Live and simulated counts per policy, and the share of requests that ended differently."""
-    folder, what_if = options.extra["folder"], options.extra["what_if"]
-    runs = {}
-    for path in sorted((folder / "policies").glob("*.yaml")):
-        rows_path = folder / "rows" / f"{path.stem}.jsonl"
-        if rows_path.exists():
-            runs[path.stem] = replay_run(path, read_rows(rows_path), what_if)
-    if not runs:
-        raise ValueError(
-            f"{folder} holds no runs: there must be policies/NAME.yaml and rows/NAME.jsonl"
-        )
-    changes = {
-        "pods": what_if.pods, "deadline_ms": what_if.deadline_ms, "mode": what_if.mode,
-    }  # fmt: skip
-    return {"runs": runs, "folder": str(folder), "what_if": changes}
+    """Each log decided again and simulated."""
+    path, what_if = options.extra["path"], options.extra.get("what_if", WhatIf())
+    runs = {log.stem: replay_log(log, what_if) for log in find_logs(path)}
+    return {"runs": runs, "path": str(path), "what_if": what_if.changes}
 
 
-def replay_run(policy_path: Path, rows: Sequence[RequestRow], what_if: WhatIf) -> dict[str, Any]:
-    """One policy's rows through the simulator. Raises ValueError if nothing was served."""
-    written = yaml.safe_load(policy_path.read_text(encoding="utf-8"))
-    if what_if.mode is not None:
-        written["spec"]["mode"] = what_if.mode
-    policy = policy_from_object(written)
-    default_ms = what_if.deadline_ms or policy.deadline.default_milliseconds
-    model = fit_model(rows)
-    arrivals = arrivals_of_rows(rows, model, default_ms, forced=what_if.deadline_ms is not None)
-    pods = [PodSpec(model, believed=fit_belief(rows) or model)] * what_if.pods
-    records = World(policy, pods).run(arrivals)
-    different = sum(
-        record.outcome is not row.outcome
-        for record, row in zip(records, sorted(rows, key=lambda r: r.sent_at), strict=True)
-    )
-    live = dict.fromkeys((outcome.value for outcome in Outcome), 0)
-    for row in rows:
-        live[row.outcome] += 1
-    return {
-        "live": live,
-        "simulated": {name: tally(records)[name] for name in live},
-        "requests": len(rows),
+def find_logs(path: Path) -> list[Path]:
+    """A log itself, or the logs of a folder. Raises ValueError where there is none."""
+    if path.is_file():
+        return [path]
+    logs = sorted((path / "decisions").glob("*.jsonl"))
+    if not logs:
+        raise ValueError(f"{path} must be a decision log or hold decisions/NAME.jsonl")
+    return logs
+
+
+def replay_log(path: Path, what_if: WhatIf) -> dict[str, Any]:
+    """One log. Raises ValueError where it holds no decisions."""
+    history = read_history(read_lines(path))
+    decided = [visit for visit in history.visits if visit.outcome is not None]
+    if not decided:
+        raise ValueError(f"{path} must hold at least one request that ended")
+    simulated, whole = _simulate(history, WhatIf()), _simulate(history, WhatIf(), whole=True)
+    ends: Ends = {visit.request.id: visit.outcome for visit in decided}
+    different = _differences(ends, simulated["ends"])
+    result = {
+        "exact": describe_exactness(history),
+        "live": _count(ends),
+        "simulated": _count(simulated["ends"]),
+        "requests": len(ends),
         "different": different,
-        "share_different": different / len(rows),
+        "share_different": different / len(ends),
+        "different_whole": _differences(ends, whole["ends"]),
+    }
+    if what_if.changes:
+        changed = _simulate(history, what_if)
+        result["what_if"] = _count(changed["ends"]) | {"tally": changed["tally"]}
+        result["changed"] = _differences(simulated["ends"], changed["ends"])
+    return result
+
+
+def _differences(ends: Ends, others: Ends) -> int:
+    return sum(others.get(name) is not end for name, end in ends.items())
+
+
+def describe_exactness(history: History) -> dict[str, Any]:
+    """How the log was lived again."""
+    player = history.player
+    return {
+        "decisions": player.decisions,
+        "calls": player.calls,
+        "checkpoints": player.checkpoints,
+        "skipped": player.skipped,
+        "dropped": player.dropped,
+        "written_by": history.checkpoint.get("version", ""),
+        "differences": [dataclasses.asdict(one) for one in player.differences],
     }
 
 
-def fit_model(rows: Sequence[RequestRow]) -> ServiceModel:
-    """The service line of the answered requests: base + tokens * step, in seconds."""
-    served = [row for row in rows if _served(row)]
-    if not served:
-        raise ValueError("no request of the run was served: there must be service times to replay")
-    sizes = sorted({row.tokens_wanted for row in served})
-    times = [
-        median([(r.service_ms or 0.0) / 1e3 for r in served if r.tokens_wanted == size])
-        for size in sizes
-    ]
-    if len(sizes) == 1:
-        return ServiceModel((times[0] / sizes[0],), prefill_base=times[0] / sizes[0])
-    line = fit_line(sizes, times)
-    return ServiceModel((line.slope,), prefill_base=max(line.base + line.slope, 0.0))
+def _simulate(history: History, what_if: WhatIf, *, whole: bool = False) -> dict[str, Any]:
+    alter = partial(change_policy, settings=what_if.settings)
+    world = RecordedWorld(history, pods=what_if.pods, slots=what_if.slots, alter=alter, whole=whole)
+    budget = None if what_if.deadline_ms is None else what_if.deadline_ms / 1000
+    names = [visit.request.id for visit in history.visits]
+    records = world.play(budget)
+    ends = {
+        name: record.outcome
+        for name, record, visit in zip(names, records, history.visits, strict=True)
+        if visit.outcome is not None
+    }
+    return {"ends": ends, "tally": tally(records)}
 
 
-def fit_belief(rows: Sequence[RequestRow]) -> ServiceModel | None:
-    """The line through the gateway's first predictions; None where it told too few."""
-    told: dict[int, float] = {}
-    for row in sorted(rows, key=lambda r: r.sent_at):
-        if row.predicted_ms is not None and row.predicted_wait_ms is not None:
-            told.setdefault(row.tokens_wanted, (row.predicted_ms - row.predicted_wait_ms) / 1e3)
-    if len(told) < 2 or min(told.values()) <= 0:
-        return None
-    line = fit_line(list(told), list(told.values()))
-    return ServiceModel((line.slope,), prefill_base=max(line.base + line.slope, 0.0))
+def _count(ends: Ends) -> dict[str, int]:
+    counted = dict.fromkeys((outcome.value for outcome in Outcome), 0)
+    for end in ends.values():
+        if end is not None:
+            counted[end.value] += 1
+    return counted
 
 
-def measured_services(rows: Sequence[RequestRow]) -> dict[int, float]:
-    """Seconds of engine time of each served request, by its index.
-
-    From end to end, so that what lies between two requests belongs to the second, and errors do
-    not add up over a busy period.
-    """
-    spans = [
-        (row.sent_at + row.latency_ms / 1e3 - _travel(row), row) for row in rows if _served(row)
-    ]
-    spans.sort(key=lambda span: span[0])
-    services, before = {}, 0.0
-    for end, row in spans:
-        begun = max(before, row.sent_at + _travel(row))
-        services[row.index] = max(end - begun, 1e-6)
-        before = end
-    return services
+def change_policy(policy: Policy, settings: Sequence[tuple[str, Any]]) -> Policy:
+    """The policy with fields of its spec set; raises PolicyError as for any invalid policy."""
+    if not settings:
+        return policy
+    spec = _spec_of(policy)
+    for path, value in settings:
+        *sections, name = path.split(".")
+        inner = spec
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner[name] = value
+    return policy_from_spec(spec)
 
 
-def _travel(row: RequestRow) -> float:
-    """Seconds of one way between client and gateway: half of what is neither queue nor service."""
-    if not _served(row):
-        return 0.0
-    rest = row.latency_ms - (row.queue_ms or 0.0) - (row.service_ms or 0.0)
-    return max(rest, 0.0) / 2e3
-
-
-def arrivals_of_rows(
-    rows: Sequence[RequestRow], model: ServiceModel, default_ms: int, *, forced: bool = False
-) -> list[Arrival]:
-    """The rows as arrivals in the order of sending, each with its own true speed."""
-    services, recent, arrivals = measured_services(rows), list[float](), []
-    travel = median([_travel(row) for row in rows if _served(row)])
-    for row in sorted(rows, key=lambda r: r.sent_at):
-        if row.index in services:
-            slow = services[row.index] / model.alone(0, row.tokens_wanted)
-            recent = [*recent[1 - RECENT :], slow]
-        else:
-            slow = median(recent) if recent else 1.0
-        budget_ms = default_ms if forced or row.deadline_ms is None else row.deadline_ms
-        plain = Arrival(row.sent_at + travel, 0, row.tokens_wanted, budget_ms / 1e3)
-        arrivals.append(replace(plain, slow=slow))
-    return arrivals
-
-
-def _served(row: RequestRow) -> bool:
-    return row.outcome in (Outcome.GOOD, Outcome.LATE) and bool(row.service_ms)
+def _spec_of(value: Any) -> Any:
+    """A policy as the `spec` that it came from, with all defaults."""
+    if dataclasses.is_dataclass(value):
+        given = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {camel(name): _spec_of(one) for name, one in given.items() if one is not None}
+    if isinstance(value, tuple):
+        return [_spec_of(one) for one in value]
+    return value.value if isinstance(value, StrEnum) else value
 
 
 def describe(summary: Summary) -> list[Block]:
-    """Live beside simulated."""
-    words = (Outcome.GOOD, Outcome.LATE, Outcome.REFUSED, Outcome.EXPIRED)
+    """Exactness, then live beside simulated, then what if."""
+    runs = summary["runs"]
+    blocks: list[Block] = [
+        Text(
+            f"The decision logs of `{summary['path']}`. Every call that the gateway made was made "
+            "again on a ledger of its own, and every decision compared, number by number."
+        ),
+        _exactness(runs),
+    ]
+    blocks += [
+        Note(f"{name}: {_first_difference(one['exact'])}")
+        for name, one in runs.items()
+        if one["exact"]["differences"]
+    ]
+    blocks += [
+        Text(
+            "The same runs simulated: arrivals, true service times, clients that left, pods and "
+            "policies are the log's; queue, engines, estimator and margin are the simulator's. "
+            "The last column keeps the whole time of each service, and not when each token came: "
+            "the forecast then knows less exactly how far a running answer is."
+        ),
+        _outcomes(runs, "live", "simulated", "different", "Live / simulated, requests", whole=True),
+    ]
+    if summary["what_if"]:
+        changes = ", ".join(f"{name} = {value}" for name, value in summary["what_if"].items())
+        blocks.append(Text(f"What if {changes}:"))
+        caption = "Simulated as it was / with the change, requests"
+        blocks.append(_outcomes(runs, "simulated", "what_if", "changed", caption))
+    return [*blocks, Command(f"punctual-lab replay {summary['path']}")]
+
+
+def _exactness(runs: dict[str, Any]) -> TableBlock:
+    columns = ("run", "decisions", "other calls", "made again differently", "not compared", "lost")
     rows = tuple(
         (
             name,
-            *(f"{one['live'][word]} / {one['simulated'][word]}" for word in words),
-            f"{one['different']} of {one['requests']} ({one['share_different']:.1%})",
+            str(exact["decisions"]),
+            str(exact["calls"]),
+            str(len(exact["differences"])),
+            str(exact["skipped"]),
+            str(exact["dropped"]),
         )
-        for name, one in summary["runs"].items()
+        for name, exact in ((name, one["exact"]) for name, one in runs.items())
     )
-    changed = {name: value for name, value in summary["what_if"].items() if value not in (None, 1)}
-    what_if = ", ".join(f"{name} = {value}" for name, value in changed.items())
-    return [
-        Text(
-            f"Arrivals and measured service times of `{summary['folder']}`, decided again by the "
-            f"same code on virtual time. What if: {what_if or 'nothing was changed'}."
-        ),
-        TableBlock(
-            ("run", *(word.value for word in words), "ended differently"),
-            rows,
-            "Live / simulated, requests",
-        ),
-        Command(f"punctual-lab replay {summary['folder']}"),
+    return TableBlock(columns, rows, "Decisions made again from the log")
+
+
+def _first_difference(exact: dict[str, Any]) -> str:
+    first = exact["differences"][0]
+    return (
+        f"at {first['time']} s {first['subject']} has {first['field']} = {first['logged']!r} in "
+        f"the log and {first['replayed']!r} here. Version of the log: {exact['written_by']}."
+    )
+
+
+def _outcomes(
+    runs: dict[str, Any], one: str, other: str, different: str, caption: str, *, whole: bool = False
+) -> TableBlock:
+    words = [
+        word
+        for word in Outcome
+        if word in ALWAYS_SHOWN or any(run[one][word] or run[other][word] for run in runs.values())
     ]
+    columns = ("run", *(word.value for word in words), "ended differently")
+    last = ("by whole services",) if whole else ()
+    rows = tuple(
+        (
+            name,
+            *(f"{run[one][word]} / {run[other][word]}" for word in words),
+            _share(run[different], run["requests"]),
+            *(_share(run["different_whole"], run["requests"]) for _ in last),
+        )
+        for name, run in runs.items()
+    )
+    return TableBlock((*columns, *last), rows, caption)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} of {whole} ({part / whole:.1%})"

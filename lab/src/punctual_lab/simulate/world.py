@@ -146,13 +146,7 @@ class World:
         record = Record(arrival, attempt)
         if self._retry is not None and attempt == 1:
             self._retry.first_attempt()
-        request = Request(
-            f"r{len(self.records)}",
-            arrival.prompt_tokens,
-            arrival.max_tokens,
-            self.now,
-            self.now + arrival.budget,
-        )
+        request = self._build_request(arrival)
         self.records.append(record)
         self._by_id[request.id] = record
         self._sync()
@@ -164,6 +158,15 @@ class World:
         if answer.state is State.RUNNING:
             self._dispatch(answer)
         return record
+
+    def _build_request(self, arrival: Arrival) -> Request:
+        return Request(
+            f"r{len(self.records)}",
+            arrival.prompt_tokens,
+            arrival.max_tokens,
+            self.now,
+            self.now + arrival.budget,
+        )
 
     def _refuse(self, record: Record, refusal: Refusal) -> None:
         record.outcome, record.reason = Outcome.REFUSED, refusal.reason
