@@ -6,7 +6,7 @@ themselves, from `backend`), times the running ratio of actual to predicted time
 - the fastest possible answer of n tokens, alone on the fastest pod: base + per_token + (n - 1) T(1)
   (the first token comes from the prefill); with the objective FirstToken: base + per_token;
 - the same answer where it has to wait while tiers or size classes ask for their reserved shares:
-  they may save r % of a default deadline of engine time on each pod, and who waits leaves them that;
+  they may save r % of a default deadline of engine time on each pod; who waits leaves them that;
 - the load that the usable pods can carry. A request's work is the engine time that it takes out of
   a full batch of S, prefill + (n - 1) T(S) / S, so each pod carries one GPU-second per second.
 """
