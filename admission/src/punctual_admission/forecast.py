@@ -217,7 +217,8 @@ class Forecast:
     ) -> bool:
         """Whether the newcomer is late even if nobody followed: followers only make it later."""
         for track in tracks:
-            track.copy().drain()
+            if [True for _, _, item in track.ends if item is newcomer]:
+                track.copy().drain()
         return test.late(newcomer) or self._crowded_out(newcomer, self._start[0], test)
 
     def _judge(self, order: Sequence[Item], newcomer: Item, test: Lateness) -> Trial:

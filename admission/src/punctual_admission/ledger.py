@@ -26,7 +26,7 @@ from punctual_admission.line import Ahead
 from punctual_admission.margin import Margin
 from punctual_admission.memory import free_memory, lacks_memory, reservation
 from punctual_admission.outcomes import Outcome, Reason
-from punctual_admission.output_length import OutputLength, OutputLengths
+from punctual_admission.output_length import TRIAL_SHARE, OutputLength, OutputLengths
 from punctual_admission.policy import Mode, Objective, Order, Policy, Speed
 from punctual_admission.pool import Foreign, Pod, work_left
 from punctual_admission.service_time import ServiceModel, SpeedRatio
@@ -119,7 +119,10 @@ class Ledger:
 
     def length(self, request: Request) -> OutputLength | None:
         """What was learned of a request's output; None: it counts as the maximum."""
-        return self.lengths.estimate(request) if self._learns else None
+        if not self._learns:
+            return None
+        length = self.lengths.estimate(request)
+        return self._tried(request, length) if length.cold else length
 
     def forecast(self, now: float) -> Forecast:
         """The forecast of the present queue, at most `FORECAST_AGE` old."""
@@ -187,16 +190,17 @@ class Ledger:
 
     def progressed(self, ticket: Ticket, now: float, tokens: int = 1) -> None:
         """Tokens have come from the ticket's pod."""
-        pod = self._pod_of(ticket)
+        pod, steps = self._pod_of(ticket), tokens
         if ticket.first_token is None:
             ticket.first_token = now
             self._book_prefill(ticket, pod)
-            tokens -= 1
-            ticket.generated += 1
+            steps -= 1
         ticket.generated += tokens
-        ticket.expected_service += tokens * pod.model.step(len(pod.residents) + len(pod.foreign))
+        if steps:
+            batch = len(pod.residents) + len(pod.foreign)
+            ticket.expected_service += steps * pod.model.step(batch)
         pod.step_started, pod.step_due = now, 0.0
-        self._changed()
+        self._forecast = None
 
     def complete(self, ticket: Ticket, now: float) -> Outcome:
         """The whole answer has come: GOOD or LATE; the only way to end that teaches."""
@@ -206,7 +210,7 @@ class Ledger:
         first = now if ticket.first_token is None else ticket.first_token
         due = now if self.policy.objective is Objective.COMPLETION else first
         outcome = Outcome.GOOD if due <= ticket.request.deadline else Outcome.LATE
-        self.end(ticket, outcome, now)
+        self._close(ticket, outcome, now)
         return outcome
 
     def end(
@@ -215,6 +219,14 @@ class Ledger:
         """End a ticket that is not a completed answer; raises RuntimeError if it has ended."""
         if ticket.state is State.ENDED:
             raise RuntimeError(f"ticket {ticket.request.id} must end once, it is {ticket.outcome}")
+        if outcome is Outcome.LATE and self._learns:
+            # Cut off; of a late answer that is whole, `complete` has taught the length.
+            self.lengths.observe(ticket.request, ticket.request.output_tokens)
+        self._close(ticket, outcome, now, reason)
+
+    def _close(
+        self, ticket: Ticket, outcome: Outcome, now: float, reason: Reason | None = None
+    ) -> None:
         self._leave(ticket, now)
         ticket.state, ticket.outcome, ticket.reason = State.ENDED, outcome, reason
 
@@ -232,16 +244,17 @@ class Ledger:
 
     def next_wakeup(self) -> float:
         """When `wake` is due: the earliest deadline in the queue, or the end of a pod's pause."""
-        if not self._queue:
+        queue = self._queue
+        if not queue:
             return NEVER
         due = NEVER
         if self.policy.expires:
-            edf = self.policy.queue.order is Order.EARLIEST_DEADLINE_FIRST
-            first = self._queue[:1] if edf else self._queue
-            due = min([ticket.request.deadline for ticket in first])
+            due = queue[0].request.deadline
+            if self.policy.queue.order is not Order.EARLIEST_DEADLINE_FIRST:
+                due = min([ticket.request.deadline for ticket in queue])
         for pod in self.pods:
-            startable = pod.free_slots and self._has_memory(pod, self._queue[0])
-            if startable and pod.paused_until < due:
+            sooner = pod.paused_until < due
+            if sooner and pod.free_slots and self._has_memory(pod, queue[0]):
                 due = pod.paused_until
         return due
 
@@ -314,6 +327,16 @@ class Ledger:
 
     # --- inside ------------------------------------------------------------------------------
 
+    def _tried(self, request: Request, length: OutputLength) -> OutputLength:
+        """What a request on trial counts as: its maximum is unknown ground and out of reach."""
+        idle = [pod for pod in self.pods if not pod.residents and not pod.foreign]
+        if not idle or self._queue:
+            return length
+        within = idle[0].engine.tokens_within(request.prompt_tokens, request.budget)
+        if within < 1 or request.output_tokens <= within:
+            return length
+        return OutputLength.of((max(within * TRIAL_SHARE, 1.0),))
+
     def _issue(self, request: Request, answer: Admission, now: float) -> Ticket:
         self._sequence += 1
         ticket = Ticket(
@@ -350,10 +373,14 @@ class Ledger:
 
     def _enqueue(self, ticket: Ticket) -> None:
         ticket.state = State.QUEUED
-        place = bisect_left(self._queue, ticket.order, key=_by_order)
-        self._queue.insert(place, ticket)
-        for behind in self._queue[place + 1 :]:
-            behind.overtaken = True
+        queue = self._queue
+        if not queue or queue[-1].order < ticket.order:
+            queue.append(ticket)
+        else:
+            place = bisect_left(queue, ticket.order, key=_by_order)
+            queue.insert(place, ticket)
+            for behind in queue[place + 1 :]:
+                behind.overtaken = True
         self._queued_work += ticket.cost
         self._ahead.add(ticket)
         self._changed()
@@ -365,11 +392,9 @@ class Ledger:
         self._changed()
 
     def _pod_for(self, ticket: Ticket, now: float) -> Pod | None:
-        pods = [
-            pod
-            for pod in self.pods
-            if pod.free_slots and pod.paused_until <= now and self._has_memory(pod, ticket)
-        ]
+        pods = [pod for pod in self.pods if pod.free_slots and pod.paused_until <= now]
+        if pods and self.policy.gates_memory:
+            pods = [pod for pod in pods if self._has_memory(pod, ticket)]
         if len(pods) < 2:
             return pods[0] if pods else None
         tracks = [Track(index, pod, now) for index, pod in enumerate(pods)]
@@ -381,9 +406,8 @@ class Ledger:
 
     def _start_in_time(self, ticket: Ticket, pod: Pod, now: float) -> bool:
         if self.policy.expires:
-            item = _joined(ticket, pod, now)
             test = Lateness(now, self.services.factor, self.policy.objective, START_CHANCE)
-            if test.late(item):
+            if test.late(_joined(ticket, pod, now)):
                 ticket.state, ticket.outcome = State.ENDED, Outcome.EXPIRED
                 ticket.reason = Reason.DEADLINE_EXCEEDED
                 self._ended(ticket)
@@ -394,17 +418,18 @@ class Ledger:
     def _start(self, ticket: Ticket, pod: Pod, now: float) -> None:
         begin = pod.boundary(now)
         ticket.state, ticket.pod, ticket.started = State.RUNNING, pod.id, now
-        ticket.prefill_end = begin + pod.engine.prefill(ticket.request.prompt_tokens)
+        prefill_end = begin + pod.engine.prefill(ticket.request.prompt_tokens)
+        ticket.prefill_end = prefill_end
         ticket.ratio = pod.speed.value
         ticket.expected_service = (begin - now) / ticket.ratio
         ticket.dispatches += 1
         if pod.busy_until <= now < begin:
             pod.step_due = begin
-        pod.busy_until = ticket.prefill_end
+        pod.busy_until = prefill_end
         if not pod.residents and not pod.foreign:
-            pod.step_started = ticket.prefill_end
+            pod.step_started = prefill_end
         pod.residents[ticket.sequence] = ticket
-        self._changed()
+        self._forecast = None
 
     def _book_prefill(self, ticket: Ticket, pod: Pod) -> None:
         """A prefill holds up every resident of its pod."""

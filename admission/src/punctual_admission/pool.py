@@ -52,7 +52,8 @@ class Pod:
     @property
     def free_slots(self) -> int:
         """Slots that nobody holds."""
-        return max(0, len(self.model.step_seconds) - len(self.residents) - len(self.foreign))
+        free = len(self.model.step_seconds) - len(self.residents) - len(self.foreign)
+        return free if free > 0 else 0
 
     @property
     def engine(self) -> ServiceModel:
@@ -83,12 +84,14 @@ class Pod:
 
 def work_left(pod: Pod) -> float:
     """GPU-seconds of the pod's running requests, own and foreign."""
-    engine, work = pod.engine, 0.0
+    engine, work, steps = pod.engine, 0.0, 0.0
     for ticket in pod.residents.values():
         if ticket.generated:
-            work += engine.steps_cost(ticket.remaining)
+            steps += ticket.remaining
         else:
-            work += engine.cost(ticket.request.prompt_tokens, ticket.remaining)
+            work += engine.prefill(ticket.request.prompt_tokens)
+            steps += ticket.remaining - 1
+    work += engine.steps_cost(steps)
     for foreign in pod.foreign:
         work += _foreign_work(engine, foreign)
     return work

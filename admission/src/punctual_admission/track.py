@@ -86,11 +86,15 @@ class Track:
     def _seat_residents(self, pod: Pod, now: float) -> None:
         ends, due = self.ends, pod.step_due > 0
         for ticket in pod.residents.values():
-            item, first, generated = item_of(ticket), ticket.first_token, ticket.generated
-            item.first_token = max(ticket.prefill_end, now) if first is None else first
+            item, first = ticket.item or item_of(ticket), ticket.first_token
+            generated = ticket.generated
+            if first is None:
+                first = ticket.prefill_end if ticket.prefill_end > now else now
+            item.first_token = first
             if ticket.length is None:
                 steps: float = ticket.request.output_tokens - generated
-                steps = max(steps, 1)
+                if steps < 1:
+                    steps = 1
             else:
                 steps = ticket.remaining
                 self.uncertainty += ticket.uncertainty
