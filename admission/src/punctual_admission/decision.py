@@ -97,7 +97,7 @@ class PoolView(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each decision
 class Admission:
     """The request may join."""
 
@@ -177,10 +177,11 @@ def examine(policy: Policy, view: PoolView, request: Request, now: float) -> Cas
     newcomer = Item(request.prompt_tokens, request.output_tokens, request.deadline, length)
     if length is not None:
         newcomer.output_tokens, newcomer.variance = length.mean, length.variance
-    trial, displaced = Trial(fits=False), None
     pods, queue = view.pods, view.queue
-    cost = 0.0
-    if pods:
+    displaced, cost = None, 0.0
+    if not pods:
+        trial = Trial(fits=False)
+    else:
         cost = pods[0].engine.cost(request.prompt_tokens, newcomer.output_tokens)
         test = Lateness(now, view.margin, policy.objective, policy.length_certainty)
         trial, displaced = _try(policy, view, request, newcomer, test)
@@ -225,19 +226,17 @@ def place_in(queue: Sequence[Ticket], policy: Policy, request: Request) -> int:
 def _prediction(
     policy: Policy, view: PoolView, request: Request, newcomer: Item, now: float
 ) -> Prediction:
-    due = newcomer.end if policy.objective is Objective.COMPLETION else newcomer.first_token
-    known = bool(view.pods)
+    pods, arrival = len(view.pods), request.arrival
+    wait = service = 0.0
+    if pods:
+        start = newcomer.start
+        due = newcomer.end if policy.objective is Objective.COMPLETION else newcomer.first_token
+        wait, service = start - now, due - start
+    budget, backlog = request.deadline - arrival, view.queued_work + view.running_work
     return Prediction(
-        wait=newcomer.start - now if known else 0.0,
-        service=due - newcomer.start if known else 0.0,
-        margin=view.margin,
-        budget=request.budget,
-        spent=now - request.arrival,
-        backlog=view.queued_work + view.running_work,
-        pods=len(view.pods),
-        queued=len(view.queue),
-        running=view.running,
-    )
+        wait, service, view.margin, budget, now - arrival, backlog, pods, len(view.queue),
+        view.running,
+    )  # fmt: skip
 
 
 def draining(case: Case) -> Reason | None:
@@ -324,5 +323,5 @@ def _retry_may_help(case: Case) -> bool:
     tokens: float = 1
     if case.policy.objective is Objective.COMPLETION:
         tokens = request.output_tokens if case.length is None else case.length.cases[0]
-    fastest = min(pod.engine.alone(request.prompt_tokens, tokens) for pod in case.view.pods)
+    fastest = min([pod.engine.alone(request.prompt_tokens, tokens) for pod in case.view.pods])
     return fastest * case.prediction.margin <= request.budget

@@ -59,6 +59,11 @@ class ServiceModel:
         """Seconds of service for a request that has the pod to itself."""
         return self.prefill(prompt_tokens) + max(output_tokens - 1, 0) * self.step_seconds[0]
 
+    def tokens_within(self, prompt_tokens: int, seconds: float) -> int:
+        """Output tokens that a request alone on the pod makes in so many seconds."""
+        left = seconds - self.prefill(prompt_tokens)
+        return int(left / self.step_seconds[0]) + 1 if left >= 0 else 0
+
     def crowded(self, prompt_tokens: int, output_tokens: float) -> float:
         """Seconds of service among a full batch, prefills of later joiners left out."""
         return self.prefill(prompt_tokens) + max(output_tokens - 1, 0) * self.step_seconds[-1]
@@ -73,11 +78,14 @@ class ServiceModel:
 
     def scaled(self, ratio: float) -> ServiceModel:
         """The same engine, every time multiplied by `ratio`."""
-        return ServiceModel(
-            tuple(step * ratio for step in self.step_seconds),
-            self.prefill_base * ratio,
-            self.prefill_per_token * ratio,
-        )
+        twin = object.__new__(ServiceModel)  # the checks hold for every positive ratio
+        for name, value in (
+            ("step_seconds", tuple([step * ratio for step in self.step_seconds])),
+            ("prefill_base", self.prefill_base * ratio),
+            ("prefill_per_token", self.prefill_per_token * ratio),
+        ):
+            object.__setattr__(twin, name, value)
+        return twin
 
 
 class SpeedRatio:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from punctual_admission.track import Item
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: one is made for each decision
 class Request:
     """What the decision needs to know of a request.
 
@@ -79,7 +79,7 @@ class CounterOffer:
     """The earliest deadline of the same answer, seconds from arrival; None: none is known."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each decision
 class Refusal:
     """Why a request was turned away, with every number behind it."""
 
