@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -35,6 +35,12 @@ class Arrival:
     """Tokens it really makes; None: all of `max_tokens`."""
     slow: float = 1.0
     """Factor on its true service time."""
+    tier: str = ""
+    client: str = ""
+    leaves_after: float | None = None
+    """Seconds after which its client leaves; None: it stays."""
+    takes_shorter: bool = False
+    """Whether it takes the counter-offer instead of a refusal."""
 
     @property
     def actual_tokens(self) -> int:
@@ -53,6 +59,8 @@ class Record:
     started: float | None = None
     ended: float | None = None
     ticket: Ticket | None = None
+    left: bool = False
+    """Its client has gone."""
     refusal: Refusal | None = None
     retry: Record | None = None
     """The client's next attempt, if it made one."""
@@ -69,12 +77,14 @@ class PodSpec:
     believed: ServiceModel | None = None
     noise: Callable[[], float] | None = None
     ratio: float = 1.0
+    memory_tokens: int | None = None
 
 
 class World:
     """Runs arrivals through a ledger; ends when every request has ended.
 
-    A refused client does what `retry` says; None: it gives up.
+    A refused client does what `retry` says; None: it gives up. Work whose client has left is
+    stopped, unless `cancels` is False.
     """
 
     def __init__(
@@ -86,8 +96,10 @@ class World:
         sojourns: Margin | None = None,
         services: Margin | None = None,
         retry: RetryBehaviour | None = None,
+        cancels: bool = True,
     ) -> None:
         self.now = 0.0
+        self._cancels = cancels
         self.records: list[Record] = []
         self._by_id: dict[str, Record] = {}
         self._retry = retry
@@ -103,6 +115,7 @@ class World:
             pod_id = f"pod-{index}"
             self.engines[pod_id] = Engine(pod.truth, pod.noise)
             self.ledger.join_pod(pod_id, pod.believed or pod.truth, 0.0, pod.ratio)
+            self.ledger.observe_memory(pod_id, pod.memory_tokens)
         self._engines = list(self.engines.values())
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = 0
@@ -151,10 +164,14 @@ class World:
         self._by_id[request.id] = record
         self._sync()
         answer = self.ledger.offer(request, self.now)
+        if arrival.takes_shorter and isinstance(answer, Refusal):
+            answer = self._take_offer(request, answer)
         if isinstance(answer, Refusal):
             self._refuse(record, answer)
             return record
         record.ticket = answer
+        if arrival.leaves_after is not None:
+            self.at(self.now + arrival.leaves_after, lambda: self._client_leaves(record))
         if answer.state is State.RUNNING:
             self._dispatch(answer)
         return record
@@ -166,7 +183,15 @@ class World:
             arrival.max_tokens,
             self.now,
             self.now + arrival.budget,
+            tier=arrival.tier,
+            client=arrival.client,
         )
+
+    def _take_offer(self, request: Request, refusal: Refusal) -> Ticket | Refusal:
+        tokens = None if refusal.offer is None else refusal.offer.output_tokens
+        if tokens is None:
+            return refusal
+        return self.ledger.offer(replace(request, output_tokens=tokens), self.now)
 
     def _refuse(self, record: Record, refusal: Refusal) -> None:
         record.outcome, record.reason = Outcome.REFUSED, refusal.reason
@@ -201,8 +226,9 @@ class World:
         record = self._by_id[request.id]
         record.started = self.now
         arrival = record.arrival
+        tokens = min(arrival.actual_tokens, request.output_tokens)
         self.engines[ticket.pod or ""].submit(
-            ticket, arrival.prompt_tokens, arrival.actual_tokens, self.now, arrival.slow
+            ticket, arrival.prompt_tokens, tokens, self.now, arrival.slow
         )
         if self.ledger.policy.overdue is Overdue.CANCEL:
             self.at(request.deadline, lambda: self._cut_off(ticket))
@@ -213,9 +239,26 @@ class World:
         for ticket in ended:
             record = self._by_id[ticket.request.id]
             record.outcome, record.ended = self.ledger.complete(ticket, self.now), self.now
+            if record.left:
+                record.outcome = Outcome.CANCELLED
         if ended:
             self._start_all()
         engine.resume()
+
+    def _client_leaves(self, record: Record) -> None:
+        """The client has gone: its place is free, unless nobody tells the pods."""
+        ticket = record.ticket
+        if ticket is None or ticket.state is State.ENDED:
+            return
+        record.left = True
+        if not self._cancels:
+            return
+        self._sync()
+        if ticket.state is State.RUNNING:
+            self.engines[ticket.pod or ""].cancel(ticket, self.now)
+        self.ledger.end(ticket, Outcome.CANCELLED, self.now)
+        self._on_ended(ticket)
+        self._start_all()
 
     def _cut_off(self, ticket: Ticket) -> None:
         """The deadline of a running request has passed (`overdue: Cancel`)."""
