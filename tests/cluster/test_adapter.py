@@ -14,6 +14,7 @@ import pytest
 
 from adapterstand import ACCOUNT, SYSTEM, AdapterProcess, Gateways, install
 from operatorstand.objects import policy
+from support.alerts import missing_series
 from testcluster.kubectl import Kubectl, KubectlError
 from testcluster.waiting import wait_until
 
@@ -378,3 +379,8 @@ def test_two_hundred_policies_are_answered_within_a_tenth_of_a_second(
 
 def percentile(times: list[float], percent: int) -> float:
     return statistics.quantiles(times, n=100)[percent - 1]
+
+
+def test_adapter_exports_all_that_alerts_name(adapter: AdapterProcess) -> None:
+    adapter.wait_rounds(1)
+    assert missing_series("adapter", adapter.metrics()) == []

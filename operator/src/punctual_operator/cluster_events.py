@@ -12,6 +12,8 @@ from punctual_operator.policies import AdmissionPolicy
 
 SILENT_REASONS = frozenset({"NotConfigured"})
 """Conditions that say nothing about what happened."""
+EXPECTED_REASONS = frozenset({"Starting", "Pending"})
+"""What is False for a while at each start and each change, and wrong only when it stays."""
 MAXIMUM_MESSAGE = 1024
 
 
@@ -36,7 +38,7 @@ def build_event(
             "namespace": policy.namespace,
             "uid": policy.uid,
         },
-        "type": "Warning" if condition["status"] == Status.FALSE else "Normal",
+        "type": "Warning" if _is_warning(condition) else "Normal",
         "reason": condition["reason"],
         "message": message if len(message) <= MAXIMUM_MESSAGE else f"{message[:1021]}...",
         "source": {"component": FIELD_MANAGER},
@@ -46,3 +48,8 @@ def build_event(
         "lastTimestamp": now,
         "count": 1,
     }
+
+
+def _is_warning(condition: Mapping[str, Any]) -> bool:
+    is_false = condition["status"] == Status.FALSE
+    return is_false and condition["reason"] not in EXPECTED_REASONS

@@ -26,6 +26,13 @@ def test_good_news_is_normal(make_policy: Any) -> None:
     assert event["type"] == "Normal"
 
 
+def test_start_and_change_of_a_gateway_are_no_warning(make_policy: Any) -> None:
+    for reason in ("Starting", "Pending"):
+        event = build_event(make_policy(), condition(reason=reason), "2026-01-01T00:00:00Z")
+        assert event is not None
+        assert event["type"] == "Normal"
+
+
 def test_long_message_is_cut_to_what_the_server_takes(make_policy: Any) -> None:
     event = build_event(make_policy(), condition(message="x" * 5000), "2026-01-01T00:00:00Z")
     assert event is not None

@@ -19,7 +19,11 @@ def diagnose_autoscaling(policy: AdmissionPolicy, observed: Observed) -> Finding
     """Whether the model pods are scaled; a policy without `autoscaling` says so."""
     scaling = policy.autoscaling
     if scaling is None:
-        return false(KIND, "NotConfigured", "the policy has no `autoscaling` section")
+        return false(
+            KIND,
+            "NotConfigured",
+            "the policy has no `autoscaling` section: the number of model pods is left to others",
+        )
     key = ("HorizontalPodAutoscaler", pool_scaler_name(policy.name))
     conditions = _conditions(observed.children.get(key) or {})
     target = f"{scaling.target_kind} '{scaling.target_name}'"

@@ -46,7 +46,7 @@ def diagnose_objective(policy: AdmissionPolicy, observed: Observed) -> Finding:
         return unknown(
             KIND,
             "NoMeasurement",
-            "no model pod has reported its speed; for pods that do not, give "
+            "no model pod has reported its speed yet; for servers that never do (vLLM), give it in "
             "`backend.stepMicroseconds`",
         )
     decision = policy.decision
