@@ -1,19 +1,20 @@
 """What is asked of the pool, refused work included: the signals that an autoscaler can use.
 
 Symbols. A request of predicted cost s (GPU-seconds, see `ServiceModel.cost`) arrives; W is the sum
-of s over a window divided by its length, so one pod at its best sustainable throughput supplies 1.
+of s over a span divided by its length, so one pod at its best sustainable throughput supplies 1.
 A bounded quantity such as the wait of admitted requests saturates once admission control works; W
 does not, because a refused request counts as an admitted one does.
 
-    offered load = max(W over the long window, W over the short one - 3 sigma) + backlog / drain
+    offered load = W over the span since its last change + backlog / drain
 
-with sigma = sqrt(sum of s^2) / length, the standard deviation of a compound Poisson sum: the short
-window follows a step within seconds, and its noise moves nothing. Backlog is the work that waits,
-and `drain` the time in which it may be caught up (about a pod's start).
+The span is as long as the load is steady, from 10 seconds to 10 minutes (see `change`): averaged
+over ten minutes the noise of the arrivals moves nothing, and a step is followed within seconds.
+Backlog is the work that waits, and `drain` the time in which it may be caught up (about a pod's
+start). Rates and waits are over one fixed window.
 
 All sums are over whole seconds of the injected clock. The values are computed when they are read,
 so they are right under full overload too, when nothing is ever completed. Nothing is known before
-one long window has passed: a count that has just begun must not look like a quiet pool.
+one window has passed: a count that has just begun must not look like a quiet pool.
 """
 
 from __future__ import annotations
@@ -23,10 +24,15 @@ from collections import deque
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from punctual_admission.change import steady_seconds
+
 LONG_SECONDS = 60
 SHORT_SECONDS = 10
+STEADY_WINDOWS = 10
+"""A steady load is averaged over so many long windows."""
 DRAIN_SECONDS = 60.0
-SURGE_SIGMAS = 3.0
+CHANGE_DEVIATIONS = 4.0
+"""Beyond so many standard deviations a change counts: noise does that once in 16,000 cuts."""
 FINEST_WAIT = 0.001
 """Seconds: the first bucket of waits ends here."""
 WAIT_GROWTH = 1.1
@@ -61,6 +67,8 @@ class Reading:
     """GPU-seconds per second: what the autoscaler divides by the target utilisation."""
     offered_load_short: float
     offered_load_long: float
+    load_seconds: int
+    """Over how many seconds the offered load is averaged: since its last change."""
     backlog_load: float
     arrivals_per_second: float
     rejections_per_second: float
@@ -86,7 +94,11 @@ class Demand:
         short_seconds: int = SHORT_SECONDS,
         drain_seconds: float = DRAIN_SECONDS,
     ) -> None:
-        """Begin to count at `now` (monotonic seconds); raises ValueError for wrong windows."""
+        """Begin to count at `now` (monotonic seconds); raises ValueError for wrong windows.
+
+        Rates and waits are over the long window; the offered load is over the short one at least,
+        and over ten long ones at most.
+        """
         if not 1 <= short_seconds <= long_seconds:
             raise ValueError(
                 f"the windows must be 1 <= short <= long, got {short_seconds} and {long_seconds}"
@@ -94,6 +106,7 @@ class Demand:
         if drain_seconds <= 0:
             raise ValueError(f"the drain time must be positive, got {drain_seconds}")
         self.long_seconds, self.short_seconds = long_seconds, short_seconds
+        self.steady_seconds = long_seconds * STEADY_WINDOWS
         self.drain_seconds = drain_seconds
         self._begun = math.ceil(now)
         self._seconds: deque[_Second] = deque()
@@ -134,14 +147,14 @@ class Demand:
         arrivals = sum(second.arrivals for second in seconds)
         rejected = sum(second.rejected for second in seconds)
         started = sum(second.started for second in seconds)
-        short, floor = self._short_load(now)
-        long = math.fsum(second.work for second in seconds) / self.long_seconds
+        span = self._span(now)
         behind = max(backlog, 0.0) / self.drain_seconds
         idle = None if arrivals else 0.0
         return Reading(
-            offered_load=max(long, floor) + behind,
-            offered_load_short=short,
-            offered_load_long=long,
+            offered_load=self._load(now, span) + behind,
+            offered_load_short=self._load(now, self.short_seconds),
+            offered_load_long=self._load(now, self.long_seconds),
+            load_seconds=span,
             backlog_load=behind,
             arrivals_per_second=arrivals / self.long_seconds,
             rejections_per_second=rejected / self.long_seconds,
@@ -155,12 +168,19 @@ class Demand:
             ),
         )
 
-    def _short_load(self, now: float) -> tuple[float, float]:
-        """The short window's load, and what of it is surely more than noise."""
-        seconds = self._window(now, self.short_seconds)
-        load = math.fsum(second.work for second in seconds) / self.short_seconds
-        sigma = math.sqrt(math.fsum(second.squares for second in seconds)) / self.short_seconds
-        return load, load - SURGE_SIGMAS * sigma
+    def _load(self, now: float, length: int) -> float:
+        """The mean load of so many seconds."""
+        return math.fsum(second.work for second in self._window(now, length)) / length
+
+    def _span(self, now: float) -> int:
+        """How many seconds have had the present load."""
+        last = math.floor(now)
+        length = min(self.steady_seconds, last - self._begun)
+        work, squares = [0.0] * length, [0.0] * length
+        for second in self._window(now, length):
+            place = second.index - last
+            work[place], squares[place] = second.work, second.squares
+        return steady_seconds(work, squares, least=self.short_seconds, deviations=CHANGE_DEVIATIONS)
 
     def _prediction_ratio(self, seconds: list[_Second]) -> float:
         measured = math.fsum(second.measured for second in seconds)
@@ -170,8 +190,13 @@ class Demand:
 
     def _window(self, now: float, length: int) -> list[_Second]:
         """The whole seconds of the window that has just passed."""
-        last = math.floor(now)
-        return [second for second in self._seconds if last - length <= second.index < last]
+        last, found = math.floor(now), []
+        for second in reversed(self._seconds):
+            if second.index < last - length:
+                break
+            if second.index < last:
+                found.append(second)
+        return found
 
     def _at(self, now: float) -> _Second:
         index = math.floor(now)
@@ -179,7 +204,7 @@ class Demand:
             return self._seconds[-1]
         second = _Second(index)
         self._seconds.append(second)
-        while self._seconds[0].index < index - self.long_seconds:
+        while self._seconds[0].index < index - self.steady_seconds:
             self._seconds.popleft()
         return second
 

@@ -175,6 +175,10 @@ GAUGES = {
         "punctual_offered_load",
         "GPU-seconds per second of all arrivals, refused ones included, and backlog over drain.",
     ),
+    "load_seconds": (
+        "punctual_offered_load_span_seconds",
+        "Over how many seconds the offered load is averaged: since its last change.",
+    ),
     "backlog_load": ("punctual_backlog_load", "Of this, the work that waits over drain time."),
     "arrivals_per_second": ("punctual_arrivals_per_second", "Requests, retries left out."),
     "rejections_per_second": (

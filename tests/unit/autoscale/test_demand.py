@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from punctual_admission.demand import LONG_SECONDS, Demand, Reading
+from punctual_admission.demand import LONG_SECONDS, STEADY_WINDOWS, Demand, Reading
 
 
 def known(demand: Demand, now: float, backlog: float = 0.0) -> Reading:
@@ -65,18 +65,50 @@ def test_short_window_shows_a_step_within_ten_seconds() -> None:
     now = feed(demand, 100.0, 110.0, 4.8)
     reading = known(demand, now)
     assert reading.offered_load_long < 1.5
-    assert reading.offered_load > 4.0
+    assert reading.offered_load == pytest.approx(4.8, rel=0.05)
+    assert reading.load_seconds == 10
 
 
-def test_noise_of_the_short_window_moves_the_load_little() -> None:
-    demand, rng, now, highest = Demand(0.0), random.Random(1), 0.0, 0.0
-    while now < 3600:
-        now += rng.expovariate(10.0)
-        demand.arrive(now, 0.1, 1, 1)
-        if now > 60:
-            reading = known(demand, now)
-            highest = max(highest, reading.offered_load / reading.offered_load_long)
-    assert highest < 1.35
+def test_steady_load_is_averaged_over_ten_minutes() -> None:
+    demand = Demand(0.0)
+    assert known(demand, feed(demand, 0.0, 1200.0, 2.0)).load_seconds == 600
+
+
+def test_fall_of_the_load_shows_within_a_minute() -> None:
+    demand = Demand(0.0)
+    feed(demand, 0.0, 600.0, 4.8)
+    now = feed(demand, 600.0, 630.0, 0.6)
+    assert known(demand, now).offered_load == pytest.approx(0.6, abs=0.1)
+
+
+def test_short_burst_is_over_when_it_is_over() -> None:
+    demand = Demand(0.0)
+    feed(demand, 0.0, 300.0, 1.0)
+    feed(demand, 300.0, 330.0, 6.0)
+    assert known(demand, 330.0).offered_load == pytest.approx(6.0, rel=0.1)
+    feed(demand, 330.0, 360.0, 1.0)
+    assert known(demand, 360.0).offered_load == pytest.approx(1.0, rel=0.1)
+
+
+def test_one_huge_request_is_no_change_of_the_load() -> None:
+    demand = Demand(0.0)
+    feed(demand, 0.0, 600.0, 0.5)
+    demand.arrive(595.0, 60.0, 10, 10_000)
+    reading = known(demand, 600.0)
+    assert reading.load_seconds == 600
+    assert reading.offered_load == pytest.approx(0.6, rel=0.05)
+
+
+def test_noise_of_the_arrivals_moves_the_load_little() -> None:
+    """Ten requests a second for an hour, looked at every 15 seconds."""
+    demand, rng, now, seen = Demand(0.0), random.Random(1), 0.0, list[float]()
+    for look in range(15, 3600, 15):
+        while now < look:
+            now += rng.expovariate(10.0)
+            demand.arrive(now, 0.1, 1, 1)
+        if look >= 300:
+            seen.append(known(demand, float(look)).offered_load)
+    assert 0.9 < min(seen) < max(seen) < 1.1
 
 
 def test_backlog_adds_what_is_needed_to_drain_it() -> None:
@@ -88,6 +120,7 @@ def test_load_falls_to_zero_one_window_after_the_last_arrival() -> None:
     feed(demand, 0.0, 60.0, 1.0)
     assert known(demand, 119.0).offered_load_long > 0
     assert known(demand, 121.0).offered_load == 0
+    assert known(demand, 121.0).offered_load_long == 0
 
 
 def test_wait_is_unknown_while_everything_is_refused() -> None:
@@ -127,7 +160,7 @@ def test_memory_is_bounded_by_the_window() -> None:
     demand = Demand(0.0)
     for second in range(10_000):
         demand.arrive(float(second), 1.0, 1, 1)
-    assert len(demand._seconds) <= LONG_SECONDS + 1
+    assert len(demand._seconds) <= LONG_SECONDS * STEADY_WINDOWS + 1
 
 
 def test_event_with_an_older_time_counts_in_the_newest_second() -> None:
