@@ -27,7 +27,7 @@ gpu-check: .venv ## Step times, equality and linearity on a GPU
 
 ##@ Work on it
 
-test: .venv helm prometheus ## Run the tests (SUITE=default|unit|integration|cluster|kind)
+test: .venv helm prometheus ## Run the tests (SUITE=default|unit|integration|cluster|autoscale|kind)
 	$(SUITE_$(SUITE))
 
 PYTEST := $(BIN)/python -m pytest
@@ -35,7 +35,9 @@ SUITE_unit = $(PYTEST) tests/unit --numprocesses auto --cov --cov-report=term-mi
 # One after the other: these start servers and look at what happens when.
 SUITE_integration = $(PYTEST) tests/integration $(ARGS)
 SUITE_default = $(SUITE_unit) && $(SUITE_integration)
-SUITE_cluster = $(PYTEST) tests/cluster -m "not kind" $(ARGS)
+SUITE_cluster = $(PYTEST) tests/cluster -m "not kind and not autoscale" $(ARGS)
+# About 25 minutes: hours of load on a shortened clock.
+SUITE_autoscale = $(PYTEST) tests/cluster -m autoscale $(ARGS)
 SUITE_kind = $(PYTEST) tests/e2e -m "not autoscale" $(ARGS)
 
 check: .venv helm ## Lint, format, types, import direction, generated files

@@ -1,214 +1,191 @@
-"""The whole loop: requests, gateway, adapter, API server, the real autoscaler, model pods.
+"""The whole loop: requests, gateway, adapter, operator's objects, API server, the real autoscaler.
 
-Everything is the product's own or Kubernetes' own, but for the kubelet: the test starts a model
-server for each Pod object. Accelerated: windows of 20 s in place of 60, pods that start in 10 s, an
-autoscaler that looks every 2 s.
+Everything is the product's own or Kubernetes' own, but for nodes: the test plays the kubelet, with
+virtual model pods; and for the clock, on which all times of the loop are 7.5 times as short
+(loopstand.clock). Numbers of seconds here are those of the usual clock. Requests come open loop at
+random times; loads are in pods of work.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import random
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from adapterstand import AdapterProcess, install
-from gateway_stand.stand import Stand, policy_object, running
-from operatorstand.objects import policy
-from punctual_operator.policies import parse
-from punctual_operator.resources.scaling import build_pool_scaler
-from support.model_server import ModelServer
+from loopstand import Loop, Stand, quick, running
+from loopstand.clock import SYNC_SECONDS
+from loopstand.loop import ADAPTER, GATEWAY, POOL
+from loopstand.record import replay, steps
+from testcluster.cluster import Cluster
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
+CAUGHT_UP = 90.0
+"""Seconds from a step, and the start of a pod, until hardly anything may be refused."""
+FIRST = 90.0
+"""Seconds until a gateway's first window is full."""
+ENOUGH = 4
+"""Fewest pods for a load of 3 at 70 %, a tenth of tolerance included."""
+long = pytest.mark.autoscale
 
-    from testcluster.cluster import Cluster
-    from testcluster.kubectl import Kubectl
-
-POD_START = 10
-TOKENS, STEP_MS = 25, 20
-SERVICE = TOKENS * STEP_MS / 1000
-CALM, BUSY = 0.6, 4.8
-"""Pods of work."""
-CALM_SECONDS = 30.0
-BUSY_SECONDS = POD_START + 90.0
-QUIET_SECONDS = 30.0
-SCALING = {
-    "targetName": "pool",
-    "minimumReplicas": 1,
-    "maximumReplicas": 12,
-    "scaleDownStabilisationSeconds": 60,
-}
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-class Pool:
-    """Starts a model server for each pod of the Deployment, and tells the gateway where it is."""
-
-    def __init__(self, kubectl: Kubectl, folder: Path) -> None:
-        self._kubectl, self._folder = kubectl, folder
-        self._servers: dict[str, ModelServer] = {}
-        self._logs: list[Any] = []
-        self.counts: list[tuple[float, int]] = []
-        """When there were how many pods."""
-
-    async def watch(self) -> AsyncIterator[frozenset[str]]:
-        """The URLs of the pods that there are, whenever they change."""
-        known: set[str] | None = None
-        while True:
-            names = await asyncio.to_thread(self._names)
-            for name in sorted(names - self._servers.keys()):
-                self._servers[name] = await asyncio.to_thread(self._start, name)
-            if names != known:
-                known = names
-                self.counts.append((time.monotonic(), len(names)))
-                yield frozenset(self._servers[name].url for name in names)
-            await asyncio.sleep(0.5)
-
-    def close(self) -> None:
-        """Stop all servers, those of pods that have gone too."""
-        for server in self._servers.values():
-            server.stop()
-        for log in self._logs:
-            log.close()
-
-    def changes(self, since: float) -> int:
-        """How often the number of pods changed since then."""
-        return sum(at >= since for at, _ in self.counts)
-
-    def _names(self) -> set[str]:
-        pods = self._kubectl.json("get", "pods", "-l", "app=pool")["items"]
-        return {
-            pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]
-        }
-
-    def _start(self, name: str) -> ModelServer:
-        log = (self._folder / f"{name}.log").open("wb")
-        self._logs.append(log)
-        arguments = (
-            "--engine=sim", "--slots=1", "--served-model-name=lab", f"--sim-step-ms={STEP_MS}",
-            f"--start-delay-seconds={POD_START}", "--log-level=warning",
-        )  # fmt: skip
-        return ModelServer(arguments, log)
+@pytest.fixture(scope="module")
+def loop(own_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loop]:
+    """The parts that all scenarios share."""
+    with running(own_cluster, tmp_path_factory.mktemp("loop")) as found:
+        yield found
 
 
-@dataclass
-class Load:
-    """Open-loop requests of one size."""
-
-    stand: Stand
-    rows: list[tuple[float, int]] = field(default_factory=list)
-    """When each left, and its status."""
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
-
-    async def run(self, load: float, seconds: float, seed: int) -> None:
-        """Send so many pods of work for so long, whatever becomes of it."""
-        rng, end = random.Random(seed), time.monotonic() + seconds
-        while (now := time.monotonic()) < end:
-            task = asyncio.create_task(self._ask(now))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            await asyncio.sleep(rng.expovariate(load / SERVICE))
-
-    async def settle(self) -> None:
-        """Wait for all answers."""
-        await asyncio.gather(*self._tasks)
-
-    def refused(self, begin: float, end: float) -> float:
-        """Share of the requests that left in between and were refused."""
-        statuses = [status for at, status in self.rows if begin <= at < end]
-        return statuses.count(503) / len(statuses)
-
-    async def _ask(self, at: float) -> None:
-        async with self.stand.complete(TOKENS, ignore_eos=True) as response:
-            await response.read()
-            self.rows.append((at, response.status))
+@pytest.fixture
+async def stand(loop: Loop, own_namespace: str) -> AsyncIterator[Stand]:
+    """One pod and its gateway; the autoscaler waits two minutes before it scales down."""
+    async with loop.scenario(own_namespace, scaleDownStabilisationSeconds=120) as found:
+        yield found
 
 
-def pool(kubectl: Kubectl) -> dict[str, Any]:
-    labels = {"app": "pool"}
-    containers = [{"name": "model", "image": "example.invalid/model:1"}]
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "pool", "namespace": kubectl.namespace},
-        "spec": {
-            "replicas": 1,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": containers}},
-        },
-    }
+def assert_arithmetic_agrees(stand: Stand) -> None:
+    """The laboratory's autoscaler decides the same on the same values, at most two looks apart."""
+    looks = stand.recorder.looks
+    real = steps((one.at, one.decided) for one in looks if one.decided)
+    simulated = replay([one for one in looks if one.decided], stand.recorder.spec)
+    assert [count for _, count in simulated] == [count for _, count in real]
+    for (at, _), (there, _) in zip(simulated[1:], real[1:], strict=True):
+        assert abs(at - there) <= 2 * SYNC_SECONDS
 
 
-def gateway_pod() -> tuple[dict[str, Any], dict[str, Any]]:
-    """The Pod object that stands for the gateway in this process, and its status."""
-    labels = {"app.kubernetes.io/managed-by": "punctual-operator", "punctual.dev/policy": "tested"}
-    containers = [{"name": "gateway", "image": "example.invalid/gateway:1"}]
-    head = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "gateway", "labels": labels}}
-    pod = {**head, "spec": {"containers": containers}}
-    ready = [{"type": "Ready", "status": "True"}]
-    address = {"podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}
-    return pod, {**pod, "status": {"phase": "Running", "conditions": ready, **address}}
-
-
-def apply_all(kubectl: Kubectl) -> None:
-    kubectl.apply([policy("tested", model="lab", autoscaling=SCALING), pool(kubectl)])
-    found = parse(kubectl.json("get", "admissionpolicy", "tested"))
-    assert found.autoscaling is not None
-    scaler = build_pool_scaler(found, found.autoscaling)
-    del scaler["metadata"]["ownerReferences"]
-    pod, status = gateway_pod()
-    kubectl.apply([scaler, pod])
-    kubectl.apply(status, "--subresource=status", "--field-manager=kubelet")
-
-
-async def until(true: Callable[[], bool], seconds: float) -> None:
-    async with asyncio.timeout(seconds):
-        while not true():  # noqa: ASYNC110  # a state that comes by itself, without an event
-            await asyncio.sleep(0.5)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(420)
 async def test_step_of_the_load_is_caught_up_within_a_pod_start_and_ninety_seconds(
-    own_cluster: Cluster, own_namespace: str, tmp_path: Path
+    stand: Stand,
 ) -> None:
-    """From 0.6 to 4.8 pods of work and to nothing, with hardly a change of the count in between."""
-    kubectl = own_cluster.kubectl(own_namespace)
-    install(own_cluster)
-    await asyncio.to_thread(apply_all, kubectl)
-    models, adapter = Pool(kubectl, tmp_path), AdapterProcess(own_cluster, tmp_path)
-    written = policy_object(2, deadline={"defaultMilliseconds": 4000})
-    written["metadata"]["namespace"] = own_namespace
-    with contextlib.closing(models):
-        async with running(tmp_path, [], models, {"load_window": 20}) as stand:
-            stand.write_policy(written)
-            await until(lambda: stand.gateway.loaded.generation == 2, 10)
-            await until(lambda: bool(stand.gateway.scheduler.ledger.pods), 60)
-            await asyncio.to_thread(adapter.start, f"--gateway-port={stand.port}")
-            try:
-                await asyncio.to_thread(adapter.wait_registered)
-                load = Load(stand)
-                await load.run(CALM, CALM_SECONDS, 1)
-                begun = time.monotonic()
-                await load.run(BUSY, BUSY_SECONDS, 2)
-                ended = time.monotonic()
-                await load.settle()
-                print("pods", [(round(at - begun, 1), count) for at, count in models.counts])
-                shares = [
-                    round(load.refused(begun + at, begun + at + 10), 3)
-                    for at in range(0, int(BUSY_SECONDS), 10)
-                ]
-                print("refused in each ten seconds after the step", shares)
-                assert {status for _, status in load.rows} <= {200, 503}
-                assert load.refused(ended - QUIET_SECONDS, ended) < 0.01
-                assert models.changes(ended - QUIET_SECONDS) <= 1
-                assert 6 <= max(count for _, count in models.counts) <= 10
-                await until(lambda: models.counts[-1][1] == 1, 180)
-            finally:
-                await asyncio.to_thread(adapter.stop)
-                await asyncio.to_thread(adapter.unregister)
+    """From 0.6 to 4.8 pods of work, and to nothing; each decision is the one of the laboratory."""
+    _, begun, ended = await stand.play((0.6, FIRST), (4.8, 60 + CAUGHT_UP + 60))
+    await stand.until(lambda: stand.recorder.last.replicas == 1, "the pool is small", quick(600))
+    print(stand.describe(begun))
+    caught_up = begun + stand.pod_start + quick(CAUGHT_UP)
+    assert stand.load.between(caught_up, ended).refused < 0.01
+    assert not stand.load.all.lost
+    assert 6 <= max(stand.recorder.counts(begun, ended)) <= 9
+    assert_arithmetic_agrees(stand)
+
+
+@long
+async def test_steady_load_changes_the_count_at_most_twice_an_hour(
+    loop: Loop, own_namespace: str
+) -> None:
+    """With the stabilisation that the operator sets where the policy names none."""
+    async with loop.scenario(own_namespace) as stand:
+        begun, settled, ended = await stand.play((2.6, 900), (2.6, 3600))
+        print(stand.describe(begun))
+        assert len(stand.recorder.counts(settled, ended)) - 1 <= 2
+        assert stand.load.between(settled, ended).refused < 0.01
+        assert not stand.load.all.lost
+        assert_arithmetic_agrees(stand)
+
+
+@long
+async def test_rising_load_is_followed_without_refusals_and_without_a_step_back(
+    stand: Stand,
+) -> None:
+    _, begun, _, ended = await stand.play(
+        (0.5, FIRST), (lambda at: 0.5 + 4.5 * at / quick(1200), 1200), (5.0, 300)
+    )
+    print(stand.describe(begun))
+    counts = stand.recorder.counts(begun, ended)
+    assert counts == sorted(counts)
+    assert stand.load.between(begun, ended).refused < 0.01
+    assert not stand.load.all.lost
+
+
+@long
+async def test_short_burst_costs_refusals_while_it_lasts_and_none_afterwards(stand: Stand) -> None:
+    """A minute of six pods of work, twice, and else one."""
+    times = await stand.play((1.0, 300), (6.0, 60), (1.0, 540), (6.0, 60), (1.0, 300))
+    print(stand.describe(times[1]))
+    for after, until in ((times[2], times[3]), (times[4], times[5])):
+        assert stand.load.between(after + quick(30), until).refused < 0.01
+    assert not stand.load.all.lost
+    assert len(stand.recorder.counts(times[0], times[5])) <= 7
+
+
+@long
+async def test_pool_shrinks_to_its_minimum_and_grows_again_without_a_lost_request(
+    stand: Stand,
+) -> None:
+    """Requests go on, few of them, while the pods are taken away."""
+    _, fallen, risen, ended = await stand.play((3.0, 360), (0.3, 420), (3.0, 360))
+    print(stand.describe(fallen))
+    assert min(stand.recorder.counts(fallen, risen)) == 1
+    assert stand.recorder.last.replicas >= ENOUGH
+    assert not stand.load.all.lost
+    assert stand.load.between(fallen + quick(15), risen).refused < 0.01
+    caught_up = risen + stand.pod_start + quick(CAUGHT_UP)
+    assert stand.load.between(caught_up, ended).refused < 0.01
+
+
+@long
+async def test_pool_grows_although_every_request_is_refused_for_minutes(
+    loop: Loop, own_namespace: str
+) -> None:
+    """The only pod has failed, and new ones take four minutes to start."""
+    async with loop.scenario(own_namespace, pod_start=240) as stand:
+        await stand.play((0.6, FIRST))
+        stand.fail_pool()
+        begun, ended = await stand.play((3.0, 240 + CAUGHT_UP + 90))
+        print(stand.describe(begun))
+        assert stand.load.between(begun + quick(15), begun + quick(240)).refused == 1
+        grown = [one.at for one in stand.recorder.looks if one.replicas >= ENOUGH]
+        assert grown
+        assert grown[0] - begun <= quick(CAUGHT_UP)
+        assert stand.load.between(begun + stand.pod_start + quick(CAUGHT_UP), ended).refused < 0.01
+        assert not stand.load.all.lost
+
+
+@long
+async def test_pool_is_frozen_as_long_as_the_adapter_is_down(loop: Loop, stand: Stand) -> None:
+    """Neither a load that falls nor one that rises moves it; afterwards the fallen one does."""
+    await stand.play((3.0, 300))
+    before = stand.recorder.last.replicas
+    loop.adapter.stop(kill=True)
+    try:
+        down, _, ended = await stand.play((0.0, 480), (6.0, 240))
+    finally:
+        loop.adapter.start(*ADAPTER)
+    print(stand.describe(down))
+    assert stand.recorder.counts(down, ended) == [before]
+    await stand.until(lambda: stand.recorder.last.replicas == 1, "the pool is small", quick(600))
+
+
+@long
+async def test_pool_does_not_shrink_when_the_gateway_dies_or_is_replaced(stand: Stand) -> None:
+    """A gateway that has just begun knows no load yet; the pool keeps its size meanwhile."""
+    await stand.play((3.0, 360))
+    begun = time.monotonic()
+    stand.gateway_process().process.kill()
+    await stand.play((3.0, 420))
+    rollout = asyncio.create_task(stand.roll_out(GATEWAY))
+    await stand.play((3.0, 420))
+    await rollout
+    print(stand.describe(begun))
+    counts = stand.recorder.counts(begun, time.monotonic())
+    assert min(counts) >= ENOUGH
+    assert max(counts) <= 2 * ENOUGH
+
+
+@long
+async def test_rolling_update_of_the_model_does_not_double_the_pool(stand: Stand) -> None:
+    """Surge pods are not taken for a need; requests are answered throughout."""
+    await stand.play((3.0, 360))
+    begun = time.monotonic()
+    before = stand.recorder.last.replicas
+    rollout = asyncio.create_task(stand.roll_out(POOL))
+    await stand.play((3.0, 450))
+    await rollout
+    await stand.play((3.0, 200))
+    ended = time.monotonic()
+    print(stand.describe(begun))
+    assert max(one.pods for one in stand.recorder.between(begun, ended)) > before
+    assert before <= min(stand.recorder.counts(begun, ended))
+    assert max(stand.recorder.counts(begun, ended)) <= before + 1
+    assert stand.load.between(begun, ended).refused < 0.01
+    assert not stand.load.all.lost
