@@ -63,6 +63,8 @@ class Engine(Generic[K]):
         self._steps = 0
         self._told = 0
         self._made = 0
+        self._uneven = False
+        """Whether a request came whose `slow` is not 1."""
 
     @property
     def load(self) -> int:
@@ -78,6 +80,7 @@ class Engine(Generic[K]):
         takes: with one slot, on its whole service.
         """
         self._waiting.append(_Job(key, prompt_tokens, max(output_tokens, 1), slow))
+        self._uneven = self._uneven or slow != 1.0
         if self._between:
             return
         if self.ends == NEVER:
@@ -103,9 +106,9 @@ class Engine(Generic[K]):
 
     def tell(self, now: float) -> list[tuple[float, list[K], int]]:
         """What came since the last call: when, to whom, and how many tokens each."""
-        if self.ends == NEVER:
-            return []
         told: list[tuple[float, list[K], int]] = []
+        if self.ends == NEVER:
+            return told
         job = self._prefilling
         if job is not None and now >= self._begun:
             self._prefilling = None
@@ -113,10 +116,11 @@ class Engine(Generic[K]):
                 told.append((self._begun, [job.key], 1))
                 self._running[job.key] = job
         if self._steps and now > self._begun:
-            done = self._passed(now) if now < self.ends else self._steps
+            ended = now >= self.ends
+            done = self._steps if ended else self._passed(now)
             if done > self._told:
-                when = self._begun + done * self._step if now < self.ends else now
-                told.append((when, list(self._running), done - self._told))
+                when = now if ended else self._begun + done * self._step
+                told.append((when, [*self._running], done - self._told))
                 self._told = done
         return told
 
@@ -147,17 +151,24 @@ class Engine(Generic[K]):
             return
         self._begun, self._told, self._steps = begun, 0, self._stretch()
         if self._steps:
-            self._step = self.model.step(batch) * self._factor() * self._mean_slow()
+            self._step = self.model.step(batch) * self._factor()
+            if self._uneven:
+                self._step *= self._mean_slow()
         self.ends = begun + self._steps * self._step
 
     def _stretch(self) -> int:
         """Steps until the batch changes, as far as is known."""
         if self._waiting and self._seats_left():
             return 0
-        lasts = [job.last_step for job in self._running.values()]
-        if self._prefilling is not None:
-            lasts.append(self._prefilling.last_step)
-        steps = min(lasts) - self._made
+        prefilling = self._prefilling
+        if prefilling is not None and not self._running:
+            last = prefilling.last_step
+        else:
+            lasts = [job.last_step for job in self._running.values()]
+            if prefilling is not None:
+                lasts.append(prefilling.last_step)
+            last = min(lasts)
+        steps = last - self._made
         return min(steps, 1) if self._noise is not None else steps
 
     def _seats_left(self) -> bool:

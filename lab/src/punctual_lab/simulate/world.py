@@ -132,21 +132,28 @@ class World:
     def run(self, arrivals: Iterable[Arrival]) -> list[Record]:
         """Play all arrivals to their ends; returns one record an attempt, in order of arrival."""
         coming = sorted(arrivals, key=attrgetter("at"), reverse=True)
-        agenda, ledger = self._agenda, self.ledger
+        agenda, ledger, now = self._agenda, self.ledger, self.now
         while True:
-            planned = agenda[0][0] if agenda else NEVER
-            arrival = coming[-1].at if coming else NEVER
             engine = self._next_engine()
-            wake = max(ledger.next_wakeup(), self.now)
-            first = min(planned, arrival, engine.ends, wake)
+            first, happens = engine.ends, 0
+            wake = ledger.next_wakeup()
+            if wake < now:
+                wake = now
+            if wake < first:
+                first, happens = wake, 1
+            if agenda and agenda[0][0] < first:
+                first, happens = agenda[0][0], 2
+            if coming and coming[-1].at < first:
+                first, happens = coming[-1].at, 3
             if first == NEVER:
                 return self.records
-            self.now = max(self.now, first)
-            if engine.ends == first:
+            if first > now:
+                self.now = now = first
+            if happens == 0:
                 self._advance(engine)
-            elif wake == first:
+            elif happens == 1:
                 self._wake()
-            elif planned == first:
+            elif happens == 2:
                 heappop(agenda)[2]()
             else:
                 self._arrive(coming.pop(), 1)
