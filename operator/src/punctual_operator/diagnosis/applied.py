@@ -64,4 +64,6 @@ def _unread(observed: Observed, ready: int) -> Finding | None:
 
 def _applied(policy: AdmissionPolicy, ready: int) -> Finding:
     generation = policy.generation
-    return true(KIND, "Applied", f"{ready} of {ready} gateway replicas apply generation {generation}")
+    return true(
+        KIND, "Applied", f"{ready} of {ready} gateway replicas apply generation {generation}"
+    )
