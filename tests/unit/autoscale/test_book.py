@@ -96,6 +96,27 @@ def test_replica_that_has_gone_fades_while_its_clients_come_to_others() -> None:
     assert load(made, 71.0) == 2.0
 
 
+def test_fading_and_standing_in_follow_the_window_that_the_gateways_tell() -> None:
+    made = Book(Limits())
+    made.set_replicas(["a", "b"], 0.0)
+    for name in ("a", "b"):
+        made.record(name, {"offered_load": 1.0, "window_seconds": 20.0}, 0.0)
+    made.note(LOAD, 0.0)
+    assert (made.window, made.hold) == (20.0, 40.0)
+    made.set_replicas(["a"], 0.0)
+    made.record("a", {"offered_load": 1.5, "window_seconds": 20.0}, 10.0)
+    assert load(made, 10.0) == pytest.approx(2.0)
+    made.record("a", {}, 21.0)
+    assert made.window == 20.0
+    made.set_replicas(["a"], 21.0)
+    assert load(made, 40.0) == pytest.approx(2.0)
+    assert load(made, 41.0) is None
+
+
+def test_time_of_standing_in_can_be_given() -> None:
+    assert Book(Limits(hold=5.0)).hold == 5.0
+
+
 def test_replica_that_comes_back_counts_once() -> None:
     made = book(a=1.0, b=1.0)
     made.set_replicas(["a"], 5.0)

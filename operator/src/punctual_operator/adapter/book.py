@@ -16,6 +16,9 @@ from collections.abc import Iterable
 
 from punctual_operator.adapter.series import Joining, Series, Signals, join
 
+WINDOW = "window_seconds"
+"""The member of a gateway's signals that tells its window."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
@@ -23,10 +26,10 @@ class Limits:
 
     fresh: float = 15.0
     """A value older than this is one that the replica does not know any more."""
-    hold: float = 120.0
-    """How long the last complete value stands in for what is missing."""
+    hold: float | None = None
+    """How long the last complete value stands in for what is missing; None: two windows."""
     window: float = 60.0
-    """The gateways' window: how long it takes until others have a gone replica's load."""
+    """The gateways' window, where none of them has told it yet."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,6 +52,8 @@ class Book:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self.window = limits.window
+        """Seconds within which a new replica knows its load, as the gateways tell it."""
         self._ready: set[str] = set()
         self._replicas: dict[str, _Replica] = {}
         self._gone: dict[str, tuple[_Replica, float]] = {}
@@ -62,12 +67,17 @@ class Book:
             self._gone[name] = self._replicas.pop(name), now
         for name in self._ready & self._gone.keys():
             self._replicas[name], _ = self._gone.pop(name)
-        fading = self._limits.window
-        self._gone = {name: one for name, one in self._gone.items() if now - one[1] < fading}
+        self._gone = {name: one for name, one in self._gone.items() if now - one[1] < self.window}
 
     def record(self, name: str, signals: Signals, now: float) -> None:
-        """A replica has answered."""
+        """A replica has answered; `signals` is empty within its first window."""
         self._replicas[name] = _Replica(signals, now)
+        self.window = signals.get(WINDOW) or self.window
+
+    @property
+    def hold(self) -> float:
+        """How long the last complete value stands in: until a successor's first window is over."""
+        return 2 * self.window if self._limits.hold is None else self._limits.hold
 
     def silent(self, now: float) -> int:
         """How many ready replicas have not answered of late."""
@@ -91,7 +101,7 @@ class Book:
         if value is not None and not missing:
             return Value(value, age)
         last = self._complete.get(series.name)
-        if last is not None and now - last.age <= self._limits.hold:
+        if last is not None and now - last.age <= self.hold:
             return Value(max(last.value, value or 0.0), now - last.age)
         if value is None:
             return None
@@ -113,5 +123,5 @@ class Book:
     def _parts(self, known: list[_Replica], now: float) -> list[tuple[Signals, float]]:
         parts: list[tuple[Signals, float]] = [(one.signals, 1.0) for one in known]
         for replica, since in self._gone.values():
-            parts.append((replica.signals, max(1 - (now - since) / self._limits.window, 0.0)))
+            parts.append((replica.signals, max(1 - (now - since) / self.window, 0.0)))
         return parts

@@ -108,7 +108,7 @@ class Server:
             if value is None:
                 raise Answer(503, f"{metric} of policy {entry.labels['policy']} is not known now")
             at = time.time() - value.age
-            window = self._sources.window
+            window = round(entry.book.window)
             items.append(shapes.item(metric, entry.labels, value.value, at, window))
         self._metrics.seconds.observe(time.monotonic() - began)
         return _json(shapes.value_list(items))

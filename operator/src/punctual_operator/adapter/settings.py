@@ -27,8 +27,9 @@ class Settings:
     gateway_port: int = HTTP_PORT
     poll: float = 5.0
     """Between two questions to each gateway."""
-    hold: float = 120.0
-    """How long the last complete value stands in for replicas that do not answer."""
+    hold: float | None = None
+    """How long the last complete value stands in for replicas that do not answer; None: as long
+    as two of the gateways' windows."""
     upkeep: float = 30.0
     """Between two looks at certificates, the front proxy's settings and the registration."""
     tls_folder: Path | None = None
@@ -70,7 +71,7 @@ def _build_parser() -> argparse.ArgumentParser:
     add("--gateway-port", type=_port, default=base.gateway_port, help="port of the gateways")
     for name, text in (
         ("poll", "between two questions to each gateway"),
-        ("hold", "for which the last complete value stands in for what is missing"),
+        ("hold", "for which the last complete value stands in; None: two of the gateways' windows"),
         ("upkeep", "between two looks at certificates and registration"),
     ):
         default = getattr(base, name)

@@ -55,11 +55,6 @@ class Sources:
         self._limits, self._port, self._poll = limits, port, poll
         self._session: aiohttp.ClientSession | None = None
 
-    @property
-    def window(self) -> int:
-        """Seconds over which the gateways average."""
-        return int(self._limits.window)
-
     def of_namespace(self, namespace: str) -> list[Entry]:
         """The policies of one namespace, by name."""
         return [entry for key, entry in sorted(self.entries.items()) if key[0] == namespace]
