@@ -32,15 +32,17 @@ class Ahead:
 
     requests: int = 0
     prompt_tokens: int = 0
+    known_steps: int = 0
+    """Steps after the first token where lengths are known."""
     whole_steps: int = 0
-    """Steps after the first token, in units of 1 / UNIT: learned lengths are no whole numbers."""
+    """Those of learned lengths, which are no whole numbers, in units of 1 / UNIT."""
     whole_variance: int = 0
     """Variance of the output tokens, in the same units."""
 
     @property
     def steps(self) -> float:
         """Steps after the first tokens."""
-        return self.whole_steps / UNIT
+        return self.known_steps + self.whole_steps / UNIT
 
     @property
     def variance(self) -> float:
@@ -57,11 +59,11 @@ class Ahead:
 
     def add(self, ticket: Ticket, sign: int = 1) -> None:
         """Count a request in, or out with `sign` -1."""
+        request, length = ticket.request, ticket.length
         self.requests += sign
-        self.prompt_tokens += sign * ticket.request.prompt_tokens
-        length = ticket.length
+        self.prompt_tokens += sign * request.prompt_tokens
         if length is None:
-            self.whole_steps += sign * UNIT * (ticket.request.output_tokens - 1)
+            self.known_steps += sign * (request.output_tokens - 1)
         else:
             self.whole_steps += sign * round(UNIT * (length.mean - 1))
             self.whole_variance += sign * round(UNIT * length.variance)
@@ -114,7 +116,7 @@ class Line:
                 start
                 + self._base * ahead.requests
                 + self._per_token * ahead.prompt_tokens
-                + self._step * (ahead.whole_steps / UNIT)
+                + self._step * (ahead.known_steps + ahead.whole_steps / UNIT)
             )
         self._seat(newcomer, start)
         return not test.late(newcomer)

@@ -64,7 +64,8 @@ class Margin:
         self._factor = self._quantile()
 
     def _quantile(self) -> float:
-        prior = _weight(PRIOR_SECONDS * max(0, FULL_EVIDENCE - len(self._newest)))
+        missing = FULL_EVIDENCE - len(self._newest)
+        prior = _weight(PRIOR_SECONDS * missing) if missing > 0 else 0
         left = (1 - self._confidence) * (self._weight + prior)
         for ratio, weight in reversed(self._ordered):
             if prior and ratio <= PRIOR_FACTOR:
@@ -80,4 +81,4 @@ class Margin:
 
 def _weight(seconds: float) -> int:
     """Microseconds: whole numbers, so that adding and taking away leaves nothing behind."""
-    return max(1, round(seconds * 1e6)) if seconds else 0
+    return round(seconds * 1e6) or 1

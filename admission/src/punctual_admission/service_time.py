@@ -79,12 +79,10 @@ class ServiceModel:
     def scaled(self, ratio: float) -> ServiceModel:
         """The same engine, every time multiplied by `ratio`."""
         twin = object.__new__(ServiceModel)  # the checks hold for every positive ratio
-        for name, value in (
-            ("step_seconds", tuple([step * ratio for step in self.step_seconds])),
-            ("prefill_base", self.prefill_base * ratio),
-            ("prefill_per_token", self.prefill_per_token * ratio),
-        ):
-            object.__setattr__(twin, name, value)
+        write = object.__setattr__
+        write(twin, "step_seconds", tuple([step * ratio for step in self.step_seconds]))
+        write(twin, "prefill_base", self.prefill_base * ratio)
+        write(twin, "prefill_per_token", self.prefill_per_token * ratio)
         return twin
 
 
@@ -92,17 +90,15 @@ class SpeedRatio:
     """Actual over predicted service time of one pod, exponentially weighted."""
 
     def __init__(self, start: float = 1.0, *, tracking: bool = True) -> None:
-        self._value = start
+        self._measured = start
         self._tracking = tracking
-
-    @property
-    def value(self) -> float:
+        self.value = start if tracking else 1.0
         """The factor on every predicted time."""
-        return self._value if self._tracking else 1.0
 
     def track(self, tracking: bool) -> None:  # a switch of the policy
         """Follow the measured speed, or hold the ratio at 1."""
         self._tracking = tracking
+        self.value = self._measured if tracking else 1.0
 
     def observe(self, actual_seconds: float, predicted_seconds: float) -> None:
         """Learn from one completed request; `predicted_seconds` is before this ratio."""
@@ -110,7 +106,9 @@ class SpeedRatio:
             return
         low, high = RATIO_BOUNDS
         newest = min(max(actual_seconds / predicted_seconds, low), high)
-        self._value += EWMA_WEIGHT * (newest - self._value)
+        self._measured += EWMA_WEIGHT * (newest - self._measured)
+        if self._tracking:
+            self.value = self._measured
 
 
 def probed_ratio(actual_seconds: Sequence[float], predicted_seconds: float) -> float:
