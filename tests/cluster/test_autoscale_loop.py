@@ -88,7 +88,7 @@ async def test_rising_load_is_followed_without_refusals_and_without_a_step_back(
     stand: Stand,
 ) -> None:
     _, begun, _, ended = await stand.play(
-        (0.5, FIRST), (lambda at: 0.5 + 4.5 * at / quick(1200), 1200), (5.0, 300)
+        (0.5, FIRST), (lambda at: 0.5 + 4.5 * at / quick(900), 900), (5.0, 300)
     )
     print(stand.describe(begun))
     counts = stand.recorder.counts(begun, ended)
