@@ -322,6 +322,6 @@ def _retry_may_help(case: Case) -> bool:
         return True
     tokens: float = 1
     if case.policy.objective is Objective.COMPLETION:
-        tokens = request.output_tokens if case.length is None else case.length.cases[0]
+        tokens = request.output_tokens if case.length is None else case.length.least
     fastest = min([pod.engine.alone(request.prompt_tokens, tokens) for pod in case.view.pods])
     return fastest * case.prediction.margin <= request.budget

@@ -2,16 +2,22 @@
 
 `max_tokens` is a bound; callers use some share of it. What share depends on who asks and, often
 strongly, on the prompt. So the estimate for a request is the list of shares used by the
-`NEIGHBOURS` completed requests of its group (model, route or tier) with the most similar prompt
-length, out of the last `WINDOW`. Until there are that many, each missing one counts as the whole
-maximum: a cold start is the maximum.
+`NEIGHBOURS` completed requests of its group (route and tier; maxima of the same power of two) with
+the most similar prompt length, out of the last `WINDOW`. No more than half of what is known counts
+as similar: in a young group the nearest may be far. Each missing one counts as the whole maximum:
+a cold start is the maximum, and twice `NEIGHBOURS` answers end it.
 
 From the list come the mean and the variance of the length (the queue ahead is a sum of such), the
 probability that the answer ends within so many tokens (own service), and for a running request
 what is left given the tokens it has made: mean and variance over the neighbours that were longer.
 
-Only completed answers teach. An answer that was cut off says only that it was longer; such are
-rare while promises are kept, and left out.
+Completed answers teach. An answer that was cut off at its deadline says only that it was longer,
+and counts as the whole maximum: to leave it out would make long answers look rare. Those that
+failed, or whose client left, teach nothing.
+
+Where the maximum takes longer than the deadline on an idle pod, a cold start would refuse
+everybody for ever and learn nothing. Such a request is tried while a pod is idle: it counts as
+`TRIAL_SHARE` of what its deadline allows, which leaves room for others, and is cut there.
 """
 
 from __future__ import annotations
@@ -31,6 +37,9 @@ WINDOW = 1000
 NEIGHBOURS = 64
 MOST_GROUPS = 256
 """Groups beyond this many share one: their names may come from callers."""
+TRIAL_SHARE = 0.5
+QUANTILES = (0.5, 0.9, 0.99)
+"""Of the shares that are shown."""
 
 
 @dataclass(slots=True)
@@ -40,6 +49,18 @@ class OutputLength:
     cases: Sequence[float]
     mean: float
     variance: float
+    cold: bool = False
+    """Whether some of the cases are the maximum for want of better."""
+
+    @property
+    def median(self) -> float:
+        """Half of all answers have at most so many tokens."""
+        return self.cases[(len(self.cases) - 1) // 2]
+
+    @property
+    def least(self) -> float:
+        """The shortest answer to hope for; of one that is not known, a single token."""
+        return 1.0 if self.cold else self.cases[0]
 
     @classmethod
     def of(cls, cases: Sequence[float]) -> OutputLength:
@@ -77,22 +98,45 @@ class OutputLengths:
         """The length of a request, from the most similar ones."""
         known = self._groups.get(self._group(request))
         shares = [] if known is None else known.similar(request.prompt_tokens)
-        whole = [1.0] * (NEIGHBOURS - len(shares))
-        maximum = request.output_tokens
-        return OutputLength.of([max(share * maximum, 1.0) for share in sorted(shares) + whole])
+        missing, maximum = NEIGHBOURS - len(shares), request.output_tokens
+        cases = [max(share * maximum, 1.0) for share in (*sorted(shares), *[1.0] * missing)]
+        length = OutputLength.of(cases)
+        length.cold = missing > 0
+        return length
 
     def observe(self, request: Request, tokens: int) -> None:
-        """Learn from a completed answer of so many tokens."""
+        """Learn from an answer that ended with so many tokens."""
         group = self._group(request)
         known = self._groups.get(group)
         if known is None:
             known = self._groups[group] = _History()
         known.add(request.prompt_tokens, min(tokens / max(request.output_tokens, 1), 1.0))
 
+    def describe(self) -> list[Learned]:
+        """What each group has taught, in the order in which they came."""
+        return [known.describe(*group.split(" ", 1)) for group, known in self._groups.items()]
+
     def _group(self, request: Request) -> str:
-        if request.group in self._groups or len(self._groups) < MOST_GROUPS:
-            return request.group
-        return ""
+        size = request.output_tokens.bit_length()
+        group = f"{size} {request.group}"
+        if group in self._groups or len(self._groups) < MOST_GROUPS:
+            return group
+        return f"{size} "
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What is known of one group."""
+
+    group: str
+    """Its name."""
+    maximum: int
+    """The largest `max_tokens` of the group: maxima from half of it (exclusive) learn together."""
+    records: int
+    mean: float
+    """Share of the maximum that answers use."""
+    quantiles: tuple[float, ...]
+    """Shares at `QUANTILES`."""
 
 
 class _History:
@@ -115,11 +159,24 @@ class _History:
         if len(self._newest) > WINDOW:
             del self._ordered[bisect_left(self._ordered, self._newest.popleft())]
 
+    def describe(self, size: str, group: str) -> Learned:
+        """All records in a few numbers; `size` is that of the maxima in bits."""
+        shares = sorted([share for _, _, share in self._ordered])
+        last = len(shares) - 1
+        return Learned(
+            group,
+            (1 << int(size)) - 1,
+            len(shares),
+            sum(shares) / len(shares),
+            tuple(shares[round(one * last)] for one in QUANTILES),
+        )
+
     def similar(self, prompt_tokens: int) -> list[float]:
-        """Shares of the `NEIGHBOURS` with the most similar prompts, or of all there are."""
+        """Shares of the `NEIGHBOURS` with the most similar prompts, of at most half of all."""
         ordered = self._ordered
+        count = min(NEIGHBOURS, len(ordered) // 2)
         low = high = bisect_left(ordered, (prompt_tokens + 1, 0, 0.0))
-        while high - low < NEIGHBOURS and high - low < len(ordered):
+        while high - low < count:
             above = ordered[high][0] - prompt_tokens if high < len(ordered) else None
             below = prompt_tokens - ordered[low - 1][0] if low else None
             if below is None or (above is not None and above < below):

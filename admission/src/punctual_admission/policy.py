@@ -292,6 +292,13 @@ class Policy:
         return self.estimate.output_length is Lengths.LEARNED
 
     @property
+    def cuts_late_answers(self) -> bool:
+        """Whether an answer is stopped at its deadline, so that none takes longer."""
+        if self.objective is Objective.FIRST_TOKEN or self.enforcement is Enforcement.OBSERVE:
+            return False
+        return self.overdue is Overdue.CANCEL
+
+    @property
     def length_certainty(self) -> float:
         """Probability with which a learned length must fit."""
         return self.estimate.length_certainty_percent / 100

@@ -15,10 +15,12 @@ from punctual_admission.output_length import (
 )
 from punctual_admission.policy import Policy
 from punctual_admission.service_time import ServiceModel
-from punctual_admission.ticket import Request, State
+from punctual_admission.ticket import Request, State, Ticket
 from support.admission import Certain, admitted, ask, exact_ledger, make_policy, refused
 
 MODEL = ServiceModel((0.01,), 0.01)
+ENOUGH = 2 * NEIGHBOURS
+"""So many answers end a cold start."""
 WIDE = ServiceModel((0.01, 0.012), 0.01)
 
 
@@ -46,30 +48,40 @@ def test_a_cold_start_is_the_maximum() -> None:
 
 
 def test_what_is_missing_counts_as_the_maximum() -> None:
-    """Half the evidence is half the way."""
-    length = taught([50] * (NEIGHBOURS // 2)).estimate(request())
+    """Half of what is known counts as similar: half the evidence is half the way."""
+    length = taught([50] * NEIGHBOURS).estimate(request())
     assert length.mean == pytest.approx(75.0)
     assert length.chance(50, 0.0) == pytest.approx(0.5)
+    assert length.cold
+    assert not taught([50] * ENOUGH).estimate(request()).cold
 
 
 def test_shares_of_the_maximum_are_learned() -> None:
-    """Who asks for twice as much is expected to make twice as much; nobody makes less than 1."""
-    lengths = taught([25] * NEIGHBOURS)
-    assert lengths.estimate(request(maximum=200)).mean == pytest.approx(50.0)
-    assert lengths.estimate(request(maximum=1)).mean == 1.0
+    """Who asks for more is expected to make more; nobody makes less than 1."""
+    lengths = taught([25] * ENOUGH)
+    assert lengths.estimate(request(maximum=120)).mean == pytest.approx(30.0)
+    assert taught([0] * ENOUGH).estimate(request()).mean == 1.0
+
+
+def test_maxima_far_apart_learn_apart() -> None:
+    """What those make who ask for at most 127 tokens says nothing of those who ask for 128."""
+    lengths = taught([25] * ENOUGH)
+    assert lengths.estimate(request(maximum=64)).mean == pytest.approx(16.0)
+    assert lengths.estimate(request(maximum=63)).mean == 63.0
+    assert lengths.estimate(request(maximum=128)).mean == 128.0
 
 
 def test_similar_prompts_tell_more_than_others() -> None:
     """Short prompts got short answers, long ones long answers, and in between is the nearer."""
-    lengths = taught([10] * NEIGHBOURS, prompt=100)
-    taught([90] * NEIGHBOURS, prompt=1000, lengths=lengths)
+    lengths = taught([10] * ENOUGH, prompt=100)
+    taught([90] * ENOUGH, prompt=1000, lengths=lengths)
     for prompt, tokens in ((1, 10), (120, 10), (540, 10), (560, 90), (5000, 90)):
         assert lengths.estimate(request(prompt)).mean == pytest.approx(tokens)
 
 
 def test_the_newest_of_equal_prompts_count() -> None:
     """A change of habit is followed within one neighbourhood."""
-    lengths = taught([80] * NEIGHBOURS + [20] * NEIGHBOURS)
+    lengths = taught([80] * ENOUGH + [20] * ENOUGH)
     assert lengths.estimate(request()).mean == pytest.approx(20.0)
 
 
@@ -81,8 +93,8 @@ def test_old_answers_are_forgotten() -> None:
 
 def test_groups_learn_apart() -> None:
     """A route says nothing of another; an unknown one starts at the maximum."""
-    lengths = taught([10] * NEIGHBOURS, group="chat")
-    taught([90] * NEIGHBOURS, group="code", lengths=lengths)
+    lengths = taught([10] * ENOUGH, group="chat")
+    taught([90] * ENOUGH, group="code", lengths=lengths)
     assert lengths.estimate(request(group="chat")).mean == pytest.approx(10.0)
     assert lengths.estimate(request(group="code")).mean == pytest.approx(90.0)
     assert lengths.estimate(request(group="new")).mean == 100.0
@@ -93,7 +105,7 @@ def test_names_from_callers_cannot_fill_the_memory() -> None:
     lengths = OutputLengths()
     for number in range(MOST_GROUPS):
         taught([50], group=str(number), lengths=lengths)
-    taught([20] * NEIGHBOURS, group="one more", lengths=lengths)
+    taught([20] * ENOUGH, group="one more", lengths=lengths)
     assert lengths.estimate(request(group="and another")).mean == pytest.approx(20.0)
 
 
@@ -122,7 +134,7 @@ def learning_policy(**spec: object) -> Policy:
 def ledger_that_knows(share: float, model: ServiceModel = MODEL, **spec: object) -> Ledger:
     """A ledger whose past answers all used this share of their maximum."""
     ledger = exact_ledger(learning_policy(**spec), model)
-    for _ in range(NEIGHBOURS):
+    for _ in range(ENOUGH):
         ledger.lengths.observe(request(0), round(100 * share))
     return ledger
 
@@ -140,17 +152,18 @@ def test_completed_answers_teach() -> None:
     """Only what has been completed, and only where lengths are learned."""
     for policy, mean in ((learning_policy(), 99.0), (make_policy(), 100.0)):
         ledger = exact_ledger(policy, MODEL)
-        ticket = admitted(ledger.offer(ask(1, tokens=100), 0.0))
-        ledger.progressed(ticket, 0.01)
-        ledger.progressed(ticket, 0.36, 35)
-        ledger.complete(ticket, 0.36)
+        for start in (0.0, 1.0):
+            ticket = admitted(ledger.offer(ask(1, tokens=100, at=start), start))
+            ledger.progressed(ticket, start + 0.01)
+            ledger.progressed(ticket, start + 0.36, 35)
+            ledger.complete(ticket, start + 0.36)
         assert ledger.lengths.estimate(ask(2, tokens=100)).mean == pytest.approx(mean)
 
 
 def test_a_running_request_is_expected_to_make_what_longer_ones_made() -> None:
     """Its remaining tokens and their variance follow what it has made."""
     ledger = exact_ledger(learning_policy(), MODEL)
-    for tokens in [10] * (NEIGHBOURS // 2) + [50] * (NEIGHBOURS // 2):
+    for tokens in [10, 50] * NEIGHBOURS:
         ledger.lengths.observe(request(0), tokens)
     ticket = admitted(ledger.offer(ask(1, tokens=100), 0.0))
     assert (ticket.remaining, ticket.uncertainty) == (30.0, 400.0)
@@ -163,13 +176,13 @@ def test_a_running_request_is_expected_to_make_what_longer_ones_made() -> None:
 def test_an_uncertain_queue_needs_more_room(model: ServiceModel) -> None:
     """Same mean ahead: what varies is refused where what is certain fits."""
     answers = []
-    for tokens in ([40] * NEIGHBOURS, [1] * (NEIGHBOURS // 2) + [79] * (NEIGHBOURS // 2)):
+    for tokens in ([40] * ENOUGH, [1, 79] * NEIGHBOURS):
         ledger = exact_ledger(learning_policy(queue={"order": "FirstInFirstOut"}), model)
         for made in tokens:
             ledger.lengths.observe(request(0), made)
         for number in range(6 * model.slots):
             admitted(ledger.offer(ask(number, tokens=100, budget=30.0), 0.0))
-        for made in [2] * NEIGHBOURS:
+        for made in [2] * ENOUGH:
             ledger.lengths.observe(request(0), made)
         answers.append(ledger.offer(ask(99, tokens=100, budget=3.4), 0.0))
     admitted(answers[0])
@@ -179,8 +192,8 @@ def test_an_uncertain_queue_needs_more_room(model: ServiceModel) -> None:
 def test_an_uncertain_newcomer_does_not_endanger_those_it_overtakes() -> None:
     """Ahead of a promise that has room for its mean, and not for its deviation."""
     for tokens, fits in (
-        ([30] * NEIGHBOURS, True),
-        ([1] * (NEIGHBOURS // 2) + [59] * (NEIGHBOURS // 2), False),
+        ([30] * ENOUGH, True),
+        ([1, 59] * NEIGHBOURS, False),
     ):
         ledger = ledger_that_knows(0.02)
         admitted(ledger.offer(ask(1, tokens=100, budget=20.0), 0.0))
@@ -230,3 +243,63 @@ def test_whether_a_retry_helps_depends_on_the_shortest_answer_seen() -> None:
     for _ in range(4):
         ledger.lengths.observe(request(0), 10)
     assert refused(ledger.offer(ask(2, tokens=100, budget=0.5), 0.0)).retry_may_help
+
+
+def test_a_retry_may_help_who_is_not_known() -> None:
+    """It may be tried when a pod is idle."""
+    ledger = exact_ledger(learning_policy(), MODEL)
+    admitted(ledger.offer(ask(1, tokens=40), 0.0))
+    assert refused(ledger.offer(ask(2, tokens=100, budget=0.5), 0.0)).retry_may_help
+
+
+def test_what_is_cut_off_counts_as_the_maximum() -> None:
+    """To leave it out would make long answers look rare."""
+    ledger = ledger_that_knows(0.2)
+    for number in range(NEIGHBOURS):
+        ticket = admitted(ledger.offer(ask(number, tokens=100), 0.0))
+        ledger.progressed(ticket, 0.01)
+        ledger.end(ticket, Outcome.LATE, 0.02)
+    assert ledger.lengths.estimate(request(0)).mean == pytest.approx(100.0)
+
+
+def test_a_late_answer_that_is_whole_teaches_its_length() -> None:
+    """Once."""
+    ledger = exact_ledger(learning_policy(), MODEL)
+    ticket = admitted(ledger.offer(ask(1, tokens=10, budget=0.1), 0.0))
+    ledger.progressed(ticket, 0.01)
+    assert ledger.complete(ticket, 0.2) is Outcome.LATE
+    assert [(known.records, known.mean) for known in ledger.lengths.describe()] == [(1, 0.1)]
+
+
+def test_a_maximum_out_of_reach_is_tried_on_an_idle_pod() -> None:
+    """1000 tokens take 10 s, the deadline allows 50: one is tried, and leaves room for others."""
+    ledger = exact_ledger(learning_policy(), WIDE)
+    ticket = admitted(ledger.offer(ask(1, tokens=1000, budget=0.5), 0.0))
+    assert ticket.expected_tokens == 25.0
+    assert refused(ledger.offer(ask(2, tokens=1000, budget=0.5), 0.0)).retry_may_help
+    admitted(ledger.offer(ask(3, tokens=10, budget=0.5), 0.0))
+
+
+@pytest.mark.parametrize("spec", [{"objective": "FirstToken"}, {"overdue": "Finish"}])
+def test_only_what_is_cut_at_its_deadline_is_tried(spec: dict[str, str]) -> None:
+    """Who may go on after its deadline counts as its maximum."""
+    ledger = exact_ledger(learning_policy(**spec), MODEL)
+    answer = ledger.offer(ask(1, tokens=1000, budget=0.5), 0.0)
+    if isinstance(answer, Ticket):
+        assert answer.expected_tokens == 1000.0
+
+
+def test_nobody_is_tried_whose_deadline_is_shorter_than_a_prefill() -> None:
+    """Not one token would come."""
+    ledger = exact_ledger(learning_policy(), MODEL)
+    assert refused(ledger.offer(ask(1, tokens=1000, budget=0.005), 0.0)).retry_may_help is False
+
+
+def test_what_was_learned_can_be_shown() -> None:
+    """By group and size: how many answers, the mean share of the maximum, and quantiles."""
+    lengths = taught([10] * 90 + [50] * 9 + [100], group="/v1/completions chat")
+    (known,) = lengths.describe()
+    assert (known.group, known.maximum, known.records) == ("/v1/completions chat", 127, 100)
+    assert known.mean == pytest.approx(0.145)
+    assert known.quantiles == (0.1, 0.1, 0.5)
+    assert OutputLength.of([1.0, 2.0, 3.0, 4.0]).median == 2.0
