@@ -3,8 +3,9 @@
 Both are found by asking the decision itself, so whatever the rules are, what is offered is what
 would be admitted at this moment, and one token more (one step of the deadline less) would not. The
 search starts where the forecast of the refused request points to: the seconds that it misses its
-deadline by are so many tokens of its own pace. There it takes two questions where the forecast is
-exact, and doubling steps and halving otherwise.
+deadline by are so many tokens at the pace of a full pod. It goes on from there in doubling steps,
+and then by halves: two questions where the forecast is exact, some ten for several slots. Deadlines
+are tried in steps of a share of themselves, so that far ones are found as soon.
 
 A question walks the queue, so the longer that is, the fewer are asked: at most `MOST_WALKED`
 places in all. When they are used up the offer is the best that was found, or none.
@@ -13,7 +14,7 @@ places in all. When they are used up the offer is the best that was found, or no
 from __future__ import annotations
 
 from dataclasses import replace
-from math import ceil
+from math import ceil, log
 from typing import TYPE_CHECKING
 
 from punctual_admission.outcomes import Reason
@@ -31,8 +32,8 @@ MOST_QUESTIONS = 16
 FEWEST_QUESTIONS = 2
 MOST_WALKED = 1000
 """Places of the queue that the questions of one search may walk over."""
-FINENESS = 0.01
-"""Step of an offered deadline, as a share of what the refused one needed; at least 1 ms."""
+STEP = 1.02
+"""Factor between the deadlines that are tried."""
 SHORTER_HELPS = frozenset(
     {
         Reason.DEADLINE_UNREACHABLE,
@@ -46,52 +47,56 @@ LATER_HELPS = frozenset({Reason.DEADLINE_UNREACHABLE, Reason.TIER_SHARE_EXHAUSTE
 
 
 def find_counter_offer(
-    policy: Policy, request: Request, reason: Reason, prediction: Prediction, fits: Fits
+    policy: Policy,
+    request: Request,
+    reason: Reason,
+    prediction: Prediction,
+    pace: float,
+    fits: Fits,
 ) -> CounterOffer | None:
     """The counter-offer to a refusal; None when neither a shorter nor a later answer fits.
 
-    `fits` says whether another request would be admitted at this moment.
+    `pace` is about how many seconds a token takes, and `fits` says whether another request would
+    be admitted at this moment.
     """
     tokens = budget = None
     questions = MOST_WALKED // (prediction.queued + 1)
     questions = min(max(questions, FEWEST_QUESTIONS), MOST_QUESTIONS)
+    crowded = prediction.wait + request.output_tokens * pace
+    needed = prediction.spent + prediction.margin * max(prediction.sojourn, crowded)
     if reason in SHORTER_HELPS:
-        tokens = _shorter(request, prediction, fits, questions)
+        over = ceil((needed - request.budget) / (prediction.margin * pace))
+        tokens = _shorter(request, max(over, 1), fits, questions)
     if reason in LATER_HELPS:
-        budget = _later(policy, request, prediction, fits, questions)
+        budget = _later(policy, request, max(needed, request.budget), fits, questions)
     if tokens is None and budget is None:
         return None
     return CounterOffer(tokens, budget)
 
 
-def _shorter(request: Request, prediction: Prediction, fits: Fits, questions: int) -> int | None:
-    pace = prediction.service * prediction.margin / request.output_tokens
-    over = ceil(prediction.excess / pace) if pace > 0 else 0
-    guess = request.output_tokens - max(over, 1)
+def _shorter(request: Request, over: int, fits: Fits, questions: int) -> int | None:
+    """The most tokens that fit, probably `over` less than were asked for."""
     found = largest(
-        lambda less: fits(replace(request, output_tokens=less + 1)),
+        lambda number: fits(replace(request, output_tokens=number + 1)),
         request.output_tokens - 1,
-        guess - 1,
+        request.output_tokens - over - 1,
         questions,
     )
     return None if found is None else found + 1
 
 
 def _later(
-    policy: Policy, request: Request, prediction: Prediction, fits: Fits, questions: int
+    policy: Policy, request: Request, needed: float, fits: Fits, questions: int
 ) -> float | None:
-    """Seconds from arrival: the longest allowed, less as many steps as still fit."""
-    longest = policy.budget(float("inf"), request.tier)
-    needed = request.budget + max(prediction.excess, 0.0)
-    step = max(needed * FINENESS, 0.001)
-    count = ceil((longest - request.budget) / step - 1e-9)
+    """Seconds from arrival, about `needed`: the longest less all the steps that fit."""
+    longest, shortest = policy.budget(float("inf"), request.tier), max(request.budget, 0.001)
     found = largest(
-        lambda less: fits(replace(request, deadline=request.arrival + longest - less * step)),
-        count,
-        int((longest - needed) / step),
+        lambda steps: fits(replace(request, deadline=request.arrival + longest / STEP**steps)),
+        ceil(log(longest / shortest, STEP) - 1e-9),
+        int(log(longest / max(needed, shortest), STEP)),
         questions,
     )
-    return None if found is None else longest - found * step
+    return None if found is None else longest / STEP**found
 
 
 def largest(holds: Callable[[int], bool], end: int, guess: int, questions: int) -> int | None:

@@ -23,12 +23,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from punctual_admission.counter_offer import find_counter_offer
-from punctual_admission.displacement import find_displaced
+from punctual_admission.displacement import displaces, find_displaced
 from punctual_admission.forecast import Forecast, Lateness, Trial
 from punctual_admission.outcomes import Reason
 from punctual_admission.output_length import OutputLength
-from punctual_admission.policy import Displacement, Enforcement, Mode, Objective, Order, Policy
+from punctual_admission.policy import Enforcement, Mode, Objective, Order, Policy
 from punctual_admission.pool import Pod
+from punctual_admission.regret import TURNED_AWAY
 from punctual_admission.retry_after import retry_delay
 from punctual_admission.ticket import CounterOffer, Prediction, Refusal, Request, Ticket
 from punctual_admission.track import Item
@@ -92,9 +93,17 @@ class PoolView(Protocol):
         """Whether the request does not fit into the pods' memory beside what was admitted."""
         ...
 
+    def regret(self, request: Request, cost: float, wait: float, now: float) -> float:
+        """Answers that admitting the request would lose, by shorter ones that will come."""
+        ...
+
     def jitter(self) -> float:
         """A uniform random number in [0, 1)."""
         ...
+
+
+JOINERS = 1.15
+"""About how much slower a full pod's tokens come because of those who join (see `company`)."""
 
 
 @dataclass(slots=True)  # not frozen: one is made for each decision
@@ -160,7 +169,9 @@ def _counter_offer(case: Case, reason: Reason, now: float) -> CounterOffer | Non
     def fits(other: Request) -> bool:
         return _first_reason(examine(policy, view, other, now)) is None
 
-    return find_counter_offer(policy, case.request, reason, case.prediction, fits)
+    steps = view.pods[0].engine.step_seconds if view.pods else (1.0,)
+    pace = steps[-1] * JOINERS if case.waits and len(steps) > 1 else steps[0]
+    return find_counter_offer(policy, case.request, reason, case.prediction, pace, fits)
 
 
 def _first_reason(case: Case) -> Reason | None:
@@ -205,8 +216,7 @@ def _try(
         trial = forecast.append(newcomer, test)
     else:
         trial = forecast.insert(place, newcomer, test)
-    wanted = policy.mode is Mode.PREDICTIVE and policy.queue.displacement is Displacement.LONGEST
-    if trial.fits or not wanted:
+    if trial.fits or not displaces(policy):
         return trial, None
     if place == len(queue):
         # At the tail only a walk of the whole queue tells who is the first to be late.
@@ -295,6 +305,16 @@ def tier_share_exhausted(case: Case) -> Reason | None:
     return Reason.TIER_SHARE_EXHAUSTED if case.held and over else None
 
 
+def shorter_first(case: Case) -> Reason | None:
+    """It fits, but shorter ones will come that are worth more, so at its turn it would go."""
+    if not case.waits or not displaces(case.policy):
+        return None
+    request, wait = case.request, case.prediction.wait
+    now = request.arrival + case.prediction.spent
+    lost = case.view.regret(request, case.cost, wait, now)
+    return Reason.SHORTER_FIRST if lost > TURNED_AWAY else None
+
+
 RULES: tuple[Callable[[Case], Reason | None], ...] = (
     draining,
     pool_exhausted,
@@ -305,6 +325,7 @@ RULES: tuple[Callable[[Case], Reason | None], ...] = (
     memory_exhausted,
     deadline_unreachable,
     tier_share_exhausted,
+    shorter_first,
 )
 NEVER_OBSERVED = frozenset({Reason.DRAINING, Reason.POOL_EXHAUSTED})
 """Reasons that hold whatever `enforcement` says: there is nothing to run the request on."""

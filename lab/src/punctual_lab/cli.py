@@ -34,6 +34,12 @@ COMMANDS = {
     "replay": "punctual_lab.experiments.replay",
     "estimation": "punctual_lab.experiments.estimation",
     "noise": "punctual_lab.experiments.noise",
+    "offers": "punctual_lab.experiments.offers",
+    "quotas": "punctual_lab.experiments.quotas",
+    "tiers": "punctual_lab.experiments.tiers",
+    "memory": "punctual_lab.experiments.memory",
+    "leaving": "punctual_lab.experiments.leaving",
+    "observe": "punctual_lab.experiments.observe",
     "report": "punctual_lab.experiments.report",
 }
 

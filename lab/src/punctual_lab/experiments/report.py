@@ -11,10 +11,16 @@ from punctual_lab.experiments import (
     burst,
     estimation,
     fairness,
+    leaving,
+    memory,
     noise,
+    observe,
+    offers,
+    quotas,
     retries,
     sweep,
     theory,
+    tiers,
     trace,
 )
 from punctual_lab.experiments.frame import (
@@ -67,7 +73,8 @@ def run(args: argparse.Namespace) -> int:
 
 def collect_experiments(recorded: bool) -> list[Experiment]:
     """The experiments in the order of the page."""
-    modules = [theory, sweep, bound, burst, fairness, estimation, noise, retries]
+    rules = [fairness, tiers, quotas, memory, offers, leaving, observe]
+    modules = [theory, sweep, bound, burst, *rules, estimation, noise, retries]
     return [cast("Experiment", module) for module in (*modules, *([trace] if recorded else []))]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from punctual_admission.outcomes import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from punctual_lab.simulate.world import Record
 
@@ -34,6 +34,14 @@ def tally(records: Iterable[Record]) -> dict[str, Any]:
         for size, (offered, good) in sorted(classes.items())
     }
     return counts
+
+
+def tally_by(records: Iterable[Record], group: Callable[[Record], str]) -> dict[str, Any]:
+    """One tally for each group."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(group(record), []).append(record)
+    return {name: tally(groups[name]) for name in sorted(groups)}
 
 
 def add_tallies(tallies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
