@@ -11,14 +11,50 @@ import yaml
 from charts.tools.generate import CHART, ROOT
 from charts.tools.helm import HelmError, helm, helm_program
 from testcluster.cluster import Cluster
-from testcluster.kubectl import Kubectl
+from testcluster.kubectl import Kubectl, text_of
 from testcluster.waiting import wait_until
 
 EVERYTHING = ROOT / "tests" / "unit" / "chart" / "everything.yaml"
-MONITORS = ("ServiceMonitor", "PodMonitor")
-TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
-SELECTOR = {"type": "object", "properties": {"matchLabels": TEXTS}}
-TEXT_LIST = {"type": "array", "items": {"type": "string"}}
+GROUP = "monitoring.coreos.com"
+
+
+def record(**properties: Any) -> dict[str, Any]:
+    """The schema of an object with these properties and no others."""
+    return {"type": "object", "properties": properties}
+
+
+def list_of(item: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a list."""
+    return {"type": "array", "items": item}
+
+
+TEXT = {"type": "string"}
+YES_OR_NO = {"type": "boolean"}
+TEXTS = {"type": "object", "additionalProperties": TEXT}
+SELECTOR = record(matchLabels=TEXTS)
+NAMESPACES = record(any=YES_OR_NO, matchNames=list_of(TEXT))
+ENDPOINT = record(
+    port=TEXT,
+    path=TEXT,
+    interval=TEXT,
+    scheme=TEXT,
+    honorLabels=YES_OR_NO,
+    tlsConfig=record(insecureSkipVerify=YES_OR_NO),
+)
+RULE = record(alert=TEXT, expr=TEXT, labels=TEXTS, annotations=TEXTS, **{"for": TEXT})
+MONITORS = {
+    "ServiceMonitor": record(
+        selector=SELECTOR, namespaceSelector=NAMESPACES, endpoints=list_of(ENDPOINT)
+    ),
+    "PodMonitor": record(
+        selector=SELECTOR,
+        namespaceSelector=NAMESPACES,
+        podTargetLabels=list_of(TEXT),
+        podMetricsEndpoints=list_of(ENDPOINT),
+    ),
+    "PrometheusRule": record(groups=list_of(record(name=TEXT, interval=TEXT, rules=list_of(RULE)))),
+}
+"""The parts of prometheus-operator's kinds that the chart uses; the server refuses all others."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -36,28 +72,16 @@ def render(namespace: str, *options: str) -> list[dict[str, Any]]:
 
 
 def monitor_crd(kind: str) -> dict[str, Any]:
-    """The part of prometheus-operator's CRD of this kind that the chart uses, closed."""
-    endpoint = {"type": "object", "properties": {}}
-    for name in ("port", "path", "interval"):
-        endpoint["properties"] |= {name: {"type": "string"}}  # type: ignore[operator]
-    endpoints = {"type": "array", "items": endpoint}
-    namespaces = {"any": {"type": "boolean"}, "matchNames": TEXT_LIST}
-    spec = {
-        "selector": SELECTOR,
-        "namespaceSelector": {"type": "object", "properties": namespaces},
-        "podTargetLabels": TEXT_LIST,
-        "endpoints" if kind == "ServiceMonitor" else "podMetricsEndpoints": endpoints,
-    }
-    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": spec}}}
-    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    """A definition of this kind of prometheus-operator's."""
+    schema = {"openAPIV3Schema": record(spec=MONITORS[kind])}
+    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
     plural = f"{kind.lower()}s"
     names = {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"}
-    group = "monitoring.coreos.com"
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
-        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [version]},
+        "metadata": {"name": f"{plural}.{GROUP}"},
+        "spec": {"group": GROUP, "scope": "Namespaced", "names": names, "versions": [version]},
     }
 
 
@@ -143,6 +167,46 @@ def test_rights_of_the_operator_suffice_to_create_its_role(
     wait_until(lambda: may("patch", "deployments"), "the Role is in force")
     assert not may("patch", "deployments", "--namespace=default")
     assert not may("get", "secrets")
+
+
+def test_uninstalled_release_leaves_nothing_but_what_its_notes_name(
+    cluster: Cluster, monitors: None
+) -> None:
+    """With every value on, each object of the release goes, but for the definition."""
+    namespace = cluster.create_namespace("everything")
+    kubectl = cluster.kubectl(namespace)
+    common = ("--namespace", namespace)
+    values = ("--values", str(EVERYTHING), "--take-ownership")
+
+    def there() -> list[str]:
+        homes: dict[str, list[dict[str, Any]]] = {}
+        for found in objects:
+            homes.setdefault(found["metadata"].get("namespace", namespace), []).append(found)
+        look = ("get", "-f", "-", "--ignore-not-found", "-o", "name")
+        return [
+            name
+            for home, of_it in homes.items()
+            for name in kubectl(*look, f"--namespace={home}", stdin=text_of(of_it)).split()
+        ]
+
+    objects = render(namespace, *values[:2])
+    (crd,) = (one for one in objects if one["kind"] == "CustomResourceDefinition")
+    definition = f"customresourcedefinition.apiextensions.k8s.io/{crd['metadata']['name']}"
+    had_crd = definition in there()
+    try:
+        helm("install", "punctual", str(CHART), *common, *values, kubeconfig=cluster.kubeconfig)
+        assert len(there()) == len(objects)
+        notes = helm("get", "notes", "punctual", *common, kubeconfig=cluster.kubeconfig)
+        helm("uninstall", "punctual", *common, kubeconfig=cluster.kubeconfig)
+        assert f"delete customresourcedefinition {crd['metadata']['name']}" in notes
+        wait_until(lambda: there() == [definition], "only the definition is left")
+        labelled = ("get", "pods,replicasets,secrets,configmaps", "-o", "name")
+        selector = "--selector=app.kubernetes.io/instance=punctual"
+        wait_until(lambda: not kubectl(*labelled, selector), "nothing made of these is left")
+    finally:
+        if not had_crd:
+            kubectl("delete", "crd", crd["metadata"]["name"], "--ignore-not-found")
+        cluster.delete_namespace(namespace)
 
 
 def test_helm_installs_upgrades_and_keeps_policies(cluster: Cluster, tmp_path: Path) -> None:
