@@ -80,8 +80,12 @@ def test_command_writes_tables_and_plots(tmp_path: Path) -> None:
         jobs=1,
         folder=tmp_path,
         console=Console(file=io.StringIO(), width=200),
-        extra={"scenarios": [str(path)]},
+        extra={"scenarios": [str(path)], "signals": ["offered work"], "seeds": 2},
     )
+    one = run_experiment(autoscale, options)["cells"][str(path)]["30"]
+    assert set(one) == {"offered work"}
+    assert len(one["offered work"]["all_changes"]) == 2
+    options.extra.update(signals=[], seeds=None)
     summary = run_experiment(autoscale, options)
     cells = summary["cells"][str(path)]["30"]
     assert set(cells) == {signal.value for signal in Signal}

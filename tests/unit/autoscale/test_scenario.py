@@ -54,6 +54,10 @@ WRONG: list[tuple[Any, str]] = [
     ({"load": [{"seconds": 1, "from": 1}]}, "`to` of a segment must be a number"),
     ({"load": [{"seconds": 1, "load": 1}], "pod": 1}, "has `pod`; must be load, "),
     ({"load": [{"seconds": 1, "load": 1}], "retries": "x"}, "retries must be one of none"),
+    ({"load": [{"seconds": 1, "load": 1}], "pods": "x"}, "`pods` must be a number from 1 to 1000"),
+    ({"load": [{"seconds": 1, "load": 1}], "pods": 30}, "`pods` must be from `minimum` 1 to"),
+    ({"load": [{"seconds": 1, "load": 1}], "pod_starts": 60}, "must be a list of seconds"),
+    ({"load": [{"seconds": 1, "load": 1}], "targets": {"x": 1}}, "`targets` must name signals"),
 ]
 
 

@@ -36,7 +36,7 @@ NAME = "autoscale"
 TITLE = "Which signal to scale by"
 HELP = "play a load against the autoscaler's arithmetic with five signals"
 MAIN = "step"
-OTHERS = ("steady", "ramp", "burst", "stop", "storm")
+OTHERS = ("steady", "steady-small", "steady-large", "ramp", "burst", "stop", "storm")
 QUIET_SHARE = 0.01
 QUIET_SECONDS = 60.0
 """The pool has caught up when under 1 % of the work was refused for a minute."""
@@ -52,11 +52,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help=f"YAML file, or one of {', '.join(known_scenarios())}; repeatable (default: all)",
     )
+    parser.add_argument(
+        "--signal",
+        action="append",
+        default=[],
+        choices=[signal.value for signal in Signal],
+        help="repeatable (default: all five)",
+    )
+    parser.add_argument("--seeds", type=int, help="runs of each (default: 3 of step, else 1)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the scenarios."""
-    run_experiment(sys.modules[__name__], options_of(args, scenarios=args.scenario))
+    """Run the scenarios; raises ValueError for a number of seeds below 1."""
+    if args.seeds is not None and args.seeds < 1:
+        raise ValueError(f"--seeds must be at least 1, got {args.seeds}")
+    options = options_of(args, scenarios=args.scenario, signals=args.signal, seeds=args.seeds)
+    run_experiment(sys.modules[__name__], options)
     return 0
 
 
@@ -64,12 +75,13 @@ def measure(options: Options) -> Summary:
     """Per scenario, pod start and signal: work refused, pod-hours, changes, time to catch up."""
     names = options.extra.get("scenarios") or [MAIN, *(() if options.quick else OTHERS)]
     scenarios = {name: read_scenario(name) for name in names}
-    seeds = {name: options.seeds(3 if name == MAIN else 1, 1) for name in names}
+    signals = [Signal(one) for one in options.extra.get("signals") or Signal]
+    seeds = {name: _seeds(options, name) for name in names}
     tasks = [
         {"scenario": name, "start": start, "signal": signal.value, "seed": seed, "most": most}
         for name, scenario in scenarios.items()
         for start in scenario.pod_starts
-        for signal in Signal
+        for signal in signals
         for seed in seeds[name]
         for most in [QUICK_SECONDS if options.quick else math.inf]
     ]
@@ -89,6 +101,11 @@ def measure(options: Options) -> Summary:
         "scenarios": {name: scenario.description for name, scenario in scenarios.items()},
         "seeds": {name: len(drawn) for name, drawn in seeds.items()},
     }
+
+
+def _seeds(options: Options, name: str) -> list[int]:
+    given = options.extra.get("seeds")
+    return options.seeds(given or (3 if name == MAIN else 1), given or 1)
 
 
 def _writable(task: dict[str, Any]) -> dict[str, Any]:
@@ -112,7 +129,9 @@ def build_fleet(plan: Scenario, start: float, signal: Signal, seconds: float, se
     return Fleet(
         policy_from_object(spec),
         reference.reference_model(plan.slow),
-        Autoscaler(plan.minimum, plan.maximum, Behaviour(down_window=plan.down_window)),
+        Autoscaler(
+            plan.minimum, plan.maximum, Behaviour(plan.tolerance, down_window=plan.down_window)
+        ),
         signal,
         pod_start=start,
         seconds=seconds,
@@ -188,6 +207,7 @@ def _cell(runs: list[Summary]) -> Summary:
         "standard_error": error,
         "caught_up": sum(known) / len(known) if len(known) == len(caught) else None,
         **{name: _mean(run[name] for run in runs) for name in ("pod_hours", "changes", "peak")},
+        "all_changes": sorted(run["changes"] for run in runs),
         "late": sum(run["counts"]["late"] for run in runs),
         "total": sum(sum(run["counts"].values()) for run in runs),
         "course": {name: runs[0][name] for name in ("at", "pods", "refusing")},
@@ -227,16 +247,15 @@ def describe(summary: Summary) -> list[Block]:
 
 def _table(description: str, name: str, start: str, signals: dict[str, Any]) -> TableBlock:
     rows = []
-    for signal in Signal:
-        cell = signals[signal.value]
-        kind, target = TARGETS[signal]
+    for signal, cell in signals.items():
+        kind, target = TARGETS[Signal(signal)]
         caught = "never" if cell["caught_up"] is None else f"{cell['caught_up']:.0f} s"
         rows.append(
             (
-                f"{signal.value} ({target:g}, {kind.value})",
+                f"{signal} ({target:g}, {kind.value})",
                 f"{cell['refused_share']:.1%} ± {1.96 * cell['standard_error']:.1%}",
                 f"{cell['pod_hours']:.2f}",
-                f"{cell['changes']:.0f}",
+                _spread(cell["all_changes"]),
                 f"{cell['peak']:.0f}",
                 caught,
                 f"{cell['late']} of {cell['total']}",
@@ -249,14 +268,20 @@ def _table(description: str, name: str, start: str, signals: dict[str, Any]) -> 
     return TableBlock(columns, tuple(rows), f"{name}, pod start {start} s: {description}")
 
 
+def _spread(counts: list[int]) -> str:
+    """Mean and range of the runs' counts."""
+    mean, least, most = sum(counts) / len(counts), counts[0], counts[-1]
+    return f"{most}" if least == most else f"{mean:.1f} ({least} - {most})"
+
+
 def _plot(name: str, start: str, signals: dict[str, Any]) -> Plot:
     figure = new_figure(9.2, 5.2)
     pods, refused = add_axes(figure, 2, 1, sharex=True)
-    for index, signal in enumerate(Signal):
-        course = signals[signal.value]["course"]
+    for index, (signal, cell) in enumerate(signals.items()):
+        course = cell["course"]
         colour = SERIES_COLOURS[index]
         minutes = [at / 60 for at in course["at"]]
-        pods.step(minutes, course["pods"], where="post", label=signal.value, color=colour)
+        pods.step(minutes, course["pods"], where="post", label=signal, color=colour)
         refused.plot(minutes, course["refusing"][: len(minutes)], color=colour, linewidth=1)
     set_title(pods, "pods")
     set_title(refused, "share of the work refused")

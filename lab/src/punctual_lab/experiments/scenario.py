@@ -1,7 +1,8 @@
 """Scenarios of the autoscaling experiment: a load over time, and what the pool may do about it.
 
 A scenario is a YAML file: `load` is a list of segments, `{seconds, load}` or `{seconds, from, to}`
-in pods of work; the other fields have the defaults below. See `scenarios/*.yaml`.
+in pods of work; the other fields have the defaults below. See `scenarios/*.yaml`, and lab/README.md
+for the table of fields.
 """
 
 from __future__ import annotations
@@ -16,12 +17,23 @@ import yaml
 
 from punctual_lab.experiments import reference
 from punctual_lab.load.retry import RETRY_BEHAVIOURS
+from punctual_lab.simulate.fleet import Signal
 from punctual_lab.simulate.world import Arrival
 from punctual_lab.traces import REFERENCE_MIX
 
 FOLDER = files("punctual_lab.experiments") / "scenarios"
 LARGEST_LOAD = 100.0
 LONGEST = 86_400.0
+BOUNDS: dict[str, tuple[float, float]] = {
+    "pods": (1, 1000),
+    "minimum": (1, 1000),
+    "maximum": (1, 1000),
+    "deadline": (0.001, LONGEST),
+    "slow": (0.001, 1000),
+    "down_window": (0, 3600),
+    "tolerance": (0, 1),
+}
+WHOLE = {"pods", "minimum", "maximum"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +62,9 @@ class Scenario:
     """Factor on the reference machine's times: the pods' speed."""
     retries: str = "none"
     down_window: float = 300.0
+    """For so long the need must have been lower before pods go."""
+    tolerance: float = 0.1
+    """The share of the target within which the autoscaler changes nothing."""
     targets: dict[str, float] = field(default_factory=dict)
     """Other targets than the experiment's own, by the signal's name."""
 
@@ -111,13 +126,45 @@ def build_scenario(name: str, given: Any) -> Scenario:
             f"scenario {name} has `{unknown[0]}`; must be load, {', '.join(sorted(allowed))}"
         )
     values = {key: given[key] for key in allowed & set(given)}
+    for key, (low, high) in BOUNDS.items():
+        if key in values:
+            values[key] = _within(key, values[key], low, high)
+    for key in WHOLE & set(values):
+        values[key] = int(values[key])
     if "pod_starts" in values:
-        values["pod_starts"] = tuple(float(one) for one in values["pod_starts"])
+        values["pod_starts"] = _pod_starts(values["pod_starts"])
+    if "targets" in values:
+        values["targets"] = _targets(values["targets"])
     if values.get("retries", "none") not in RETRY_BEHAVIOURS:
         raise ValueError(
             f"retries must be one of {', '.join(RETRY_BEHAVIOURS)}, got {values['retries']!r}"
         )
-    return Scenario(name, tuple(_segment(one) for one in given["load"]), **values)
+    scenario = Scenario(name, tuple(_segment(one) for one in given["load"]), **values)
+    if not scenario.minimum <= scenario.pods <= scenario.maximum:
+        raise ValueError(
+            f"`pods` must be from `minimum` {scenario.minimum} to `maximum` {scenario.maximum}, "
+            f"got {scenario.pods}"
+        )
+    return scenario
+
+
+def _pod_starts(given: Any) -> tuple[float, ...]:
+    if not isinstance(given, list) or not given:
+        raise ValueError(f"`pod_starts` must be a list of seconds, got {given!r}")
+    return tuple(_within("pod_starts", one, 0, LONGEST) for one in given)
+
+
+def _targets(given: Any) -> dict[str, float]:
+    known = [signal.value for signal in Signal]
+    if not isinstance(given, dict) or set(given) - set(known):
+        raise ValueError(f"`targets` must name signals of {', '.join(known)}, got {given!r}")
+    return {name: _within(f"targets.{name}", one, 0.001, 1e6) for name, one in given.items()}
+
+
+def _within(name: str, value: Any, low: float, high: float) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
+        raise ValueError(f"`{name}` must be a number from {low:g} to {high:g}, got {value!r}")
+    return float(value)
 
 
 def _segment(given: Any) -> Segment:
