@@ -330,7 +330,7 @@ class Ledger:
     def _tried(self, request: Request, length: OutputLength) -> OutputLength:
         """What a request on trial counts as: its maximum is unknown ground and out of reach."""
         idle = [pod for pod in self.pods if not pod.residents and not pod.foreign]
-        if not idle or self._queue:
+        if not idle or self._queue or not self.policy.cuts_late_answers:
             return length
         within = idle[0].engine.tokens_within(request.prompt_tokens, request.budget)
         if within < 1 or request.output_tokens <= within:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 WINDOW = 1000
 NEIGHBOURS = 64
+ENOUGH = 2 * NEIGHBOURS
+"""So many answers end a cold start."""
 MOST_GROUPS = 256
 """Groups beyond this many share one: their names may come from callers."""
 TRIAL_SHARE = 0.5

@@ -20,6 +20,7 @@ from punctual_gateway.body import check_length, read_body
 from punctual_gateway.call import Call, Route, parse_call
 from punctual_gateway.callers import accepts_shorter, client_of, tier_of
 from punctual_gateway.deadlines import header_deadline, smaller
+from punctual_gateway.lengths import expected_headers
 from punctual_gateway.relay import Relay, StreamRelay, WholeRelay, whole
 from punctual_gateway.upstream import (
     PASSED_HEADERS,
@@ -228,7 +229,7 @@ class Exchange:
         grace = GRACE if monitor.speaks_capacity else 0.0
         try:
             async with asyncio.timeout(left + grace if cuts else None) as cut:
-                headers = self._headers(left if cuts else None)
+                headers = self._headers(left if cuts else None) | expected_headers(ticket)
                 await upstream.open(self._route.value, call.upstream_body(), headers)
                 return await self._stream(ticket, upstream, relay, cut)
         except TimeoutError:

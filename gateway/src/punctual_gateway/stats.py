@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from punctual_admission.memory import free_memory
-from punctual_gateway import signals
+from punctual_gateway import lengths, signals
 from punctual_gateway.metrics import count, gauge
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def snapshot(gateway: Gateway) -> bytes:
                 "service_margin": ledger.services.factor,
                 "records": ledger.services.records,
                 "counts_tokens": gateway.counter.counts,
+                "lengths": lengths.describe(ledger),
             },
             "counters": counters(gateway),
             "tiers": tiers(gateway),
@@ -227,6 +228,7 @@ def gauges(gateway: Gateway) -> Iterable[Metric]:
         ("service",): ledger.services.factor,
     }
     yield gauge("punctual_margin", "Safety factor on predictions.", margins, ("of",))
+    yield from lengths.gauges(ledger)
     yield from signals.gauges(gateway.signals)
     yield from _pod_gauges(gateway)
 

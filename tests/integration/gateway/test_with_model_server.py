@@ -158,3 +158,18 @@ async def test_pool_of_two_shares_the_load(stack: AsyncExitStack, tmp_path: Path
     assert all(pod.speed.value != 1.0 for pod in ledger.all_pods)
     assert stand.outcomes() == {"good": 10}
     await stand.settle()
+
+
+async def test_pod_gives_a_chance_to_whom_the_gateway_tries(
+    stack: AsyncExitStack, tmp_path: Path
+) -> None:
+    """A maximum out of reach, of a length not known: started, and cut at its deadline."""
+    server = await start_server(stack, "--slots", "2", "--sim-step-ms", "8")
+    estimate = {"outputLength": "Learned"}
+    stand = await stack.enter_async_context(running(tmp_path, [server.url], estimate=estimate))
+    async with stand.complete(400, ignore_eos=True, headers={"X-Deadline-Ms": "800"}) as response:
+        assert response.status == 504
+    assert stand.outcomes() == {"late": 1}
+    (known,) = (await stand.stats())["estimator"]["lengths"]
+    assert (known["records"], known["mean_share"]) == (1, 1.0)
+    await stand.settle()

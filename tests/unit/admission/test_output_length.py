@@ -7,6 +7,7 @@ import pytest
 from punctual_admission.ledger import Ledger
 from punctual_admission.outcomes import Outcome, Reason
 from punctual_admission.output_length import (
+    ENOUGH,
     MOST_GROUPS,
     NEIGHBOURS,
     WINDOW,
@@ -19,8 +20,6 @@ from punctual_admission.ticket import Request, State, Ticket
 from support.admission import Certain, admitted, ask, exact_ledger, make_policy, refused
 
 MODEL = ServiceModel((0.01,), 0.01)
-ENOUGH = 2 * NEIGHBOURS
-"""So many answers end a cold start."""
 WIDE = ServiceModel((0.01, 0.012), 0.01)
 
 
