@@ -51,15 +51,18 @@ class Loop:
 
     @asynccontextmanager
     async def scenario(
-        self, namespace: str, *, pod_start: float = POD_START, **autoscaling: Any
+        self, namespace: str, *, pods: int = 1, pod_start: float = POD_START, **autoscaling: Any
     ) -> AsyncIterator[Stand]:
         """A policy with its gateway and pool, whose autoscaler works on the shortened clock.
 
-        `pod_start` is in seconds of the usual clock, and so is what `autoscaling` says.
+        `pods` are there at the beginning; `pod_start` is in seconds of the usual clock, and so is
+        what `autoscaling` says.
         """
         folder = self.folder / namespace
         folder.mkdir()
-        stand = await asyncio.to_thread(_build, self, namespace, folder, pod_start, autoscaling)
+        scaling = {"targetName": POOL, "minimumReplicas": 1, "maximumReplicas": MOST} | autoscaling
+        objects = [service(), build_policy(scaling), build_pool(self.node.name, pods)]
+        stand = await asyncio.to_thread(_build, self, namespace, folder, pod_start, objects)
         try:
             yield stand
             assert not stand.kubelet.problems
@@ -109,14 +112,16 @@ class Stand:
             assert time.monotonic() < end, f"within {seconds:g} s: {what}; {self.recorder.last}"
             await asyncio.sleep(0.1)
 
-    async def play(self, *phases: tuple[float | Callable[[float], float], float]) -> list[float]:
+    async def play(
+        self, *phases: tuple[float | Callable[[float], float], float], seed: int = 1
+    ) -> list[float]:
         """Send loads for so many seconds of the usual clock each, and wait for all answers.
 
         Returns when each phase began and when the last one ended.
         """
         times = [time.monotonic()]
         for number, (load, seconds) in enumerate(phases):
-            await self.load.run(load, quick(seconds), number)
+            await self.load.run(load, quick(seconds), 100 * seed + number)
             times.append(time.monotonic())
         await self.load.settle()
         return times
@@ -162,22 +167,14 @@ class Stand:
 
 
 def _build(
-    loop: Loop, namespace: str, folder: Path, pod_start: float, autoscaling: dict[str, Any]
+    loop: Loop, namespace: str, folder: Path, pod_start: float, objects: list[dict[str, Any]]
 ) -> Stand:
     """The operator writes all that it writes, sees the autoscaler at work, and is stopped.
 
     From then on nobody repairs the autoscaler, whose windows are shortened.
     """
     kubectl = loop.cluster.kubectl(namespace)
-    scaling = {"targetName": POOL, "minimumReplicas": 1, "maximumReplicas": MOST} | autoscaling
-    wanted = policy(
-        NAME,
-        model="lab",
-        deadline={"defaultMilliseconds": DEADLINE_MS, "maximumMilliseconds": 5 * DEADLINE_MS},
-        gateway={"acceptSeconds": 1, "finishSeconds": 10},
-        autoscaling=scaling,
-    )
-    kubectl.apply([service(), wanted, _pool(loop.node.name)])
+    kubectl.apply(objects)
     operator = OperatorProcess(loop.cluster, folder)
     operator.start("--attention-seconds=1", f"--namespace={namespace}")
     runners = {
@@ -202,7 +199,19 @@ POOL_LABEL = "pods"
 """Value of the label `app` that the Service of the policy selects."""
 
 
-def _pool(node: str) -> dict[str, Any]:
+def build_policy(scaling: dict[str, Any]) -> dict[str, Any]:
+    """The policy of a scenario."""
+    return policy(
+        NAME,
+        model="lab",
+        deadline={"defaultMilliseconds": DEADLINE_MS, "maximumMilliseconds": 5 * DEADLINE_MS},
+        gateway={"acceptSeconds": 1, "finishSeconds": 10},
+        autoscaling=scaling,
+    )
+
+
+def build_pool(node: str, pods: int) -> dict[str, Any]:
+    """The Deployment of the model pods, all on one node."""
     labels = {"app": POOL_LABEL}
     container = {"name": "model", "image": "example.invalid/model:1"}
     pod = {"nodeName": node, "containers": [container], "terminationGracePeriodSeconds": 20}
@@ -211,6 +220,7 @@ def _pool(node: str) -> dict[str, Any]:
         "kind": "Deployment",
         "metadata": {"name": POOL},
         "spec": {
+            "replicas": pods,
             "selector": {"matchLabels": labels},
             "strategy": {"rollingUpdate": {"maxSurge": 2, "maxUnavailable": 0}},
             "template": {"metadata": {"labels": labels}, "spec": pod},
