@@ -98,7 +98,7 @@ def measure(options: Options) -> Summary:
          "seconds": SECONDS / 3 if options.quick else SECONDS}
         for load in (QUICK_LOADS if options.quick else LOADS)
         for rule in RULES
-        for seed in options.seeds(6, 2)
+        for seed in options.seeds(4, 2)
     ]  # fmt: skip
     cells: dict[str, Any] = {}
     for task, result in zip(tasks, options.run(NAME, play, tasks), strict=True):

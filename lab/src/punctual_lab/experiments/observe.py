@@ -48,7 +48,7 @@ def measure(options: Options) -> Summary:
          "seconds": SECONDS / 4 if options.quick else SECONDS}
         for load in (QUICK_LOADS if options.quick else LOADS)
         for enforcement in Enforcement
-        for seed in options.seeds(8, 2)
+        for seed in options.seeds(4, 2)
     ]  # fmt: skip
     cells: dict[str, Any] = {}
     for task, result in zip(tasks, options.run(NAME, play, tasks), strict=True):

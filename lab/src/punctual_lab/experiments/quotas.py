@@ -70,7 +70,7 @@ def measure(options: Options) -> Summary:
          "seconds": SECONDS / 4 if options.quick else SECONDS}
         for flood in (QUICK_FLOODS if options.quick else FLOODS)
         for rule in QUOTAS
-        for seed in options.seeds(8, 2)
+        for seed in options.seeds(4, 2)
     ]  # fmt: skip
     cells: dict[str, Any] = {}
     for task, result in zip(tasks, options.run(NAME, play, tasks), strict=True):

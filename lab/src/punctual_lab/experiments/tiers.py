@@ -74,7 +74,7 @@ def measure(options: Options) -> Summary:
          "seconds": SECONDS / 4 if options.quick else SECONDS}
         for load in (QUICK_BATCH_LOADS if options.quick else BATCH_LOADS)
         for percent in RESERVED
-        for seed in options.seeds(8, 2)
+        for seed in options.seeds(4, 2)
     ]  # fmt: skip
     cells: dict[str, Any] = {}
     for task, result in zip(tasks, options.run(NAME, play, tasks), strict=True):
