@@ -76,6 +76,8 @@ KEPT = 'kept="true"'
 EITHER = 'kept=~"true|false"'
 REQUESTS = "punctual_requests_total"
 PROMISES = "punctual_promises_total"
+TIERS = "punctual_tier_requests_total"
+TIER = f"{POLICY}, tier"
 BETTER_HIGH = ((None, "red"), (0.85, "orange"), (0.95, "green"))
 BETTER_LOW = ((None, "green"), (0.05, "orange"), (0.15, "red"))
 ANY_IS_BAD = ((None, "green"), (1, "red"))
@@ -158,6 +160,31 @@ ROWS: tuple[Row, ...] = (
                 (Query(rate(REQUESTS, TURNED_AWAY, by="reason"), "{{reason}}"),),
                 width=12,
                 stacked=True,
+            ),
+            Panel(
+                "On time, by tier",
+                "Share of the requests of each tier whose client stayed; where the policy has "
+                "tiers. No name: of none.",
+                "percentunit",
+                (
+                    Query(
+                        f"{rate(TIERS, GOOD, TIER)} / {rate(TIERS, ANSWERABLE, TIER)}",
+                        f"{POLICY_NAME} {{{{tier}}}}",
+                    ),
+                ),
+                width=12,
+                maximum=1,
+            ),
+            Panel(
+                "Wrong requests and shorter answers",
+                "Requests that are wrong, by status, and answers that were made shorter in place "
+                "of a refusal.",
+                "reqps",
+                (
+                    Query(rate("punctual_invalid_requests_total", by="status"), "{{status}}"),
+                    Query(rate("punctual_shortened_total"), "shortened"),
+                ),
+                width=12,
             ),
         ),
     ),
@@ -356,10 +383,17 @@ ROWS: tuple[Row, ...] = (
                 ),
             ),
             Panel(
-                "Retry budget",
-                "Retries that are allowed now; one for ten dispatches comes in.",
-                "short",
-                (Query(gauge("punctual_retry_budget", "min"), POLICY_NAME),),
+                "Key-value memory of each pod",
+                "Share of its tokens that is not reserved, for pods that tell.",
+                "percentunit",
+                (
+                    Query(
+                        f"{gauge('punctual_pod_free_memory_tokens', 'min', 'backend')}"
+                        f" / {gauge('punctual_pod_memory_tokens', 'min', 'backend')}",
+                        "{{backend}}",
+                    ),
+                ),
+                maximum=1,
             ),
         ),
     ),

@@ -37,9 +37,15 @@ POLICY = {
     "apiVersion": "punctual.dev/v1alpha1",
     "kind": "AdmissionPolicy",
     "metadata": {"name": "gpt2", "namespace": "prod", "generation": 1},
-    "spec": {"model": "lab", "deadline": {"defaultMilliseconds": 600}},
+    "spec": {
+        "model": "lab",
+        "deadline": {"defaultMilliseconds": 600},
+        "tiers": [{"name": "interactive", "reservedPercent": 10}],
+    },
 }
 CLIENTS = 6
+LEAVING = 0.1
+"""Share of the clients that do not wait for their answer."""
 NOBODY = "http://127.0.0.1:9"
 """A pod that does not answer: nothing listens at the discard port."""
 LABELS = {"namespace": "prod", "punctual_dev_policy": "gpt2", "pod": "gpt2-gateway-0"}
@@ -117,7 +123,7 @@ def _port_of(log: IO[str]) -> int:
 
 @contextmanager
 def _load(port: int) -> Iterator[None]:
-    """Clients that ask for more than the pod can do, some of them for the impossible."""
+    """Clients that ask for more than the pod can do, and now and then for the impossible."""
     stop = threading.Event()
     clients = [
         threading.Thread(target=_ask_until, args=(stop, port, number)) for number in range(CLIENTS)
@@ -136,13 +142,17 @@ def _ask_until(stop: threading.Event, port: int, number: int) -> None:
     chance = random.Random(number)
     while not stop.is_set():
         deadline = chance.choice((20, 300, 600))
-        body = {"model": "lab", "prompt": "Hello", "max_tokens": chance.choice((4, 16))}
+        body = {"model": "lab", "prompt": "Hello", "max_tokens": chance.choice((4, 16, 16, -1))}
+        headers = {"X-Deadline-Ms": str(deadline)}
+        if number % 2:
+            headers["X-Punctual-Tier"] = "interactive"
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         try:
-            connection.request(
-                "POST", "/v1/completions", json.dumps(body), {"X-Deadline-Ms": str(deadline)}
-            )
-            connection.getresponse().read()
+            connection.request("POST", "/v1/completions", json.dumps(body), headers)
+            if chance.random() < LEAVING:
+                stop.wait(0.02)
+            else:
+                connection.getresponse().read()
         except (OSError, http.client.HTTPException):
             stop.wait(0.1)
         finally:
