@@ -12,6 +12,7 @@ import yaml
 
 from charts.tools.generate import ALERTS, CHART, ROOT, RUNBOOKS
 from charts.tools.prometheus import promtool
+from punctual_admission.outcomes import Reason
 
 HERE = Path(__file__).parent
 MONITORING = ROOT / "manifests" / "monitoring"
@@ -84,6 +85,16 @@ def test_each_runbook_says_what_it_means_how_to_look_and_what_to_do() -> None:
     for section in sections:
         for part in ("**Meaning.**", "**Look.**", "**Do.**"):
             assert part in section, f"{section.splitlines()[0]} lacks {part}"
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_runbook_of_rejections_explains_every_reason(reason: Reason) -> None:
+    (section,) = (
+        part
+        for part in (ROOT / RUNBOOKS).read_text().split("\n### ")
+        if part.startswith("PunctualRejections\n")
+    )
+    assert f"`{reason}`" in section
 
 
 def test_chart_installs_the_rules_of_what_is_enabled(
