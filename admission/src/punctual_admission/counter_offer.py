@@ -41,6 +41,7 @@ SHORTER_HELPS = frozenset(
         Reason.WORK_LIMIT,
         Reason.POOL_HEADROOM_EXHAUSTED,
         Reason.MEMORY_EXHAUSTED,
+        Reason.SHORTER_FIRST,
     }
 )
 LATER_HELPS = frozenset({Reason.DEADLINE_UNREACHABLE, Reason.TIER_SHARE_EXHAUSTED})

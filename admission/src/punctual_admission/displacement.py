@@ -5,7 +5,8 @@ is late, drop the longest of those up to it. For jobs that are all present on on
 makes as many on time as any schedule can. Here the queue was feasible before the newcomer, so one
 drop restores it on one slot; with several slots the drop is verified by the forecast, and the
 newcomer is refused when it does not help. Running requests are never given up, and those of a size
-class with a reserved share are not either.
+class with a reserved share are not either. Nor is one started that would then stand in the way of
+more than it is worth: see `regret`.
 """
 
 from __future__ import annotations
@@ -14,12 +15,18 @@ from collections.abc import Sequence
 from heapq import nlargest
 
 from punctual_admission.forecast import Forecast, Lateness, Trial
+from punctual_admission.policy import Displacement, Mode, Policy
 from punctual_admission.service_time import ServiceModel
 from punctual_admission.ticket import Ticket
 from punctual_admission.track import Item
 
 ATTEMPTS = 3
 """How many of the longest are tried: on one slot the first is right."""
+
+
+def displaces(policy: Policy) -> bool:
+    """Whether requests are given up for shorter ones."""
+    return policy.queue.displacement is Displacement.LONGEST and policy.mode is Mode.PREDICTIVE
 
 
 def find_displaced(

@@ -21,14 +21,16 @@ from collections.abc import Callable, Iterable, Sequence
 
 from punctual_admission.accounts import Accounts
 from punctual_admission.decision import Admission, decide
+from punctual_admission.displacement import displaces
 from punctual_admission.forecast import Forecast, Lateness, choose
 from punctual_admission.line import Ahead
 from punctual_admission.margin import Margin
 from punctual_admission.memory import free_memory, lacks_memory, reservation
 from punctual_admission.outcomes import Outcome, Reason
 from punctual_admission.output_length import TRIAL_SHARE, OutputLength, OutputLengths
-from punctual_admission.policy import Mode, Objective, Order, Policy, Speed
+from punctual_admission.policy import Enforcement, Mode, Objective, Order, Policy, Speed
 from punctual_admission.pool import Foreign, Pod, work_left
+from punctual_admission.regret import GIVEN_UP, Regret
 from punctual_admission.service_time import ServiceModel, SpeedRatio
 from punctual_admission.ticket import Refusal, Request, State, Ticket
 from punctual_admission.track import NEVER, Item, Track, item_of
@@ -70,6 +72,7 @@ class Ledger:
         self._queued_work = 0.0
         self._ahead = Ahead()
         self._forecast: Forecast | None = None
+        self._regret = Regret()
 
     # --- what the decision reads -------------------------------------------------------------
 
@@ -144,6 +147,15 @@ class Ledger:
         own = reservation(self.policy.memory, request, length)
         return lacks_memory(self.pods, self._queue, own)
 
+    def regret(self, request: Request, cost: float, wait: float, now: float) -> float:
+        """Answers that admitting the request would lose, by shorter ones that will come."""
+        if self.policy.divides and self.accounts.is_kept(self.policy, request):
+            return 0.0
+        rush = self._regret.rush(_size(request), cost, len(self.pods), now)
+        if rush is None:
+            return 0.0
+        return rush.turned_away(cost / len(self.pods), rush.load * wait, request.budget)
+
     def jitter(self) -> float:
         """A uniform random number in [0, 1)."""
         return self._rng.random()
@@ -159,6 +171,8 @@ class Ledger:
         if self.policy.divides:
             self._ask(request, now)
         answer = decide(self.policy, self, request, now)
+        if displaces(self.policy):
+            self._regret.observe(now, self._cost(request))
         if isinstance(answer, Refusal):
             return answer
         if answer.displaced is not None:
@@ -183,6 +197,10 @@ class Ledger:
             pod = self._pod_for(ticket, now)
             if pod is None:
                 return None
+            if displaces(self.policy) and self._is_given_up(ticket, now):
+                self.end(ticket, Outcome.EXPIRED, now, Reason.DISPLACED)
+                self._ended(ticket)
+                continue
             self._dequeue(0)
             if self._start_in_time(ticket, pod, now):
                 return ticket
@@ -357,10 +375,12 @@ class Ledger:
         return ticket
 
     def _ask(self, request: Request, now: float) -> None:
+        self.accounts.ask(self.policy, request, self._cost(request), now)
+
+    def _cost(self, request: Request) -> float:
         pods = self.pods
         engine = pods[0].engine if pods else None
-        cost = engine.cost(request.prompt_tokens, request.output_tokens) if engine else 0.0
-        self.accounts.ask(self.policy, request, cost, now)
+        return engine.cost(request.prompt_tokens, request.output_tokens) if engine else 0.0
 
     def _take(self, ticket: Ticket, now: float, sign: int = 1) -> None:
         """Take from shares and quota what the ticket costs; with `sign` -1 it is given back."""
@@ -390,6 +410,17 @@ class Ledger:
         self._queued_work = self._queued_work - ticket.cost if self._queue else 0.0
         self._ahead.add(ticket, -1)
         self._changed()
+
+    def _is_given_up(self, ticket: Ticket, now: float) -> bool:
+        """Whether starting it now would lose more than it wins: what runs cannot be given up."""
+        if ticket.kept or len(self._queue) < 2 or self.policy.enforcement is Enforcement.OBSERVE:
+            return False
+        cost, pods = ticket.cost, len(self.pods)
+        rush = self._regret.rush(_size(ticket.request), cost, pods, now)
+        if rush is None:
+            return False
+        shorter = sum([one.cost for one in self._queue if one.cost < cost])
+        return rush.turned_away(cost / pods, shorter / pods, ticket.request.budget) > GIVEN_UP
 
     def _pod_for(self, ticket: Ticket, now: float) -> Pod | None:
         pods = [pod for pod in self.pods if pod.free_slots and pod.paused_until <= now]
@@ -492,6 +523,10 @@ def _joined(ticket: Ticket, pod: Pod, now: float) -> Item:
     track.seat(item, now)
     track.drain()
     return item
+
+
+def _size(request: Request) -> tuple[int, int]:
+    return request.prompt_tokens, request.output_tokens
 
 
 def _by_order(ticket: Ticket) -> tuple[float, int]:

@@ -43,6 +43,8 @@ class Reason(StrEnum):
     """No pod has key-value memory for prompt and answer."""
     TIER_SHARE_EXHAUSTED = "tier_share_exhausted"
     """What is left is reserved for other tiers or size classes."""
+    SHORTER_FIRST = "shorter_first"
+    """It fits, but would be given up at its turn for shorter ones (`displacement: Longest`)."""
     DRAINING = "draining"
     """This gateway is shutting down."""
     CLIENT_QUOTA_EXCEEDED = "client_quota_exceeded"

@@ -45,6 +45,8 @@ def _delay(reason: Reason, prediction: Prediction, to_next_end: float) -> float:
         return WHILE_DRAINING
     if reason in (Reason.DEADLINE_UNREACHABLE, Reason.TIER_SHARE_EXHAUSTED):
         return max(prediction.excess, to_next_end)
+    if reason is Reason.SHORTER_FIRST:
+        return max(prediction.wait, to_next_end)
     return to_next_end
 
 

@@ -53,6 +53,9 @@ REASONS: dict[Reason, Face] = {
     Reason.TIER_SHARE_EXHAUSTED: Face(
         OVERLOADED, BY_POLICY, "the remaining capacity is reserved for others"
     ),
+    Reason.SHORTER_FIRST: Face(
+        OVERLOADED, BY_POLICY, "under this load the remaining capacity goes to shorter requests"
+    ),
     Reason.POOL_EXHAUSTED: Face(NO_CAPACITY, 503, "no model pod is ready"),
     Reason.DRAINING: Face(NO_CAPACITY, 503, "this gateway is shutting down"),
     Reason.CLIENT_QUOTA_EXCEEDED: Face(RATE_LIMITED, 429, "the client's quota is used up"),
