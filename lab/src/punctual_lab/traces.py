@@ -12,7 +12,7 @@ import gzip
 import itertools
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import IO, TYPE_CHECKING
 
@@ -28,7 +28,8 @@ class TraceRequest:
     """One planned request.
 
     `at_seconds` counts from the start of the trace; `max_tokens` is what the caller asks for;
-    `deadline_ms` counts from arrival, `None` leaves it to the policy's default.
+    `deadline_ms` counts from arrival, `None` leaves it to the policy's default; `tier` is the
+    caller's, empty: none.
     """
 
     index: int
@@ -36,6 +37,7 @@ class TraceRequest:
     prompt_tokens: int
     max_tokens: int
     deadline_ms: int | None
+    tier: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,20 @@ def read_recorded_trace(
         msg = f"{path}: timestamps go backwards; they must be in order"
         raise ValueError(msg)
     return tuple(requests)
+
+
+def with_tiers(trace: Trace, shares: dict[str, float], seed: int) -> Trace:
+    """Return the trace with tiers drawn by their shares; what is left of 1 has none.
+
+    Raises ValueError for shares that are negative or sum to more than 1.
+    """
+    left = 1.0 - math.fsum(shares.values())
+    if left < -1e-6 or min(shares.values(), default=0.0) < 0:
+        msg = f"tiers have shares {shares}: must be non-negative and sum to at most 1"
+        raise ValueError(msg)
+    rng, names = random.Random(seed), [*shares, ""]
+    weights = [*shares.values(), max(left, 0.0)]
+    return tuple(replace(request, tier=rng.choices(names, weights)[0]) for request in trace)
 
 
 def offered_seconds(trace: Iterable[TraceRequest], seconds_by_tokens: dict[int, float]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import io
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from punctual_lab.compare.plan import BurstRun, Comparison, ComparisonPlan, Mode
 from punctual_lab.compare.runner import build_plan_trace, find_effective_load
 from punctual_lab.compare.summary import summarise_comparison
 from punctual_lab.load.rows import RequestRow
+from punctual_lab.load.summary import count_by_tier
 from punctual_lab.policies import ALL_MODES, PREDICTIVE, UNLIMITED, ModeUnderTest
 from punctual_lab.traces import TraceRequest, offered_seconds
 
@@ -141,3 +143,13 @@ def test_the_command_line_builds_the_plan() -> None:
     assert plan.modes == (PREDICTIVE,)
     assert plan.server_arguments == ("--engine=sim",)
     assert ComparisonPlan().modes == ALL_MODES
+
+
+def test_outcomes_are_counted_for_each_tier() -> None:
+    """All six apart; and nothing where no request has a tier."""
+    rows = [row(0, Outcome.GOOD), row(1, Outcome.LATE), row(2, Outcome.GOOD)]
+    assert count_by_tier(rows) == {}
+    tiered = [dataclasses.replace(one, tier="gold") for one in rows[:2]]
+    counted = count_by_tier([*tiered, rows[2]])
+    assert (counted["gold"]["good"], counted["gold"]["late"], counted["gold"]["total"]) == (1, 1, 2)
+    assert (counted[""]["total"], counted[""]["good_tokens"]) == (1, 4)

@@ -19,6 +19,7 @@ from punctual_lab.traces import (
     offered_seconds,
     rate_for_load,
     read_recorded_trace,
+    with_tiers,
 )
 
 if TYPE_CHECKING:
@@ -138,3 +139,21 @@ def test_a_recorded_row_that_cannot_be_read_is_named(
     path.write_text(HEADER + body, encoding="utf-8")
     with pytest.raises(ValueError, match=message):
         read_recorded_trace(path)
+
+
+def test_tiers_are_drawn_by_their_shares() -> None:
+    """What is left has none, and the same seed draws the same."""
+    plain = build_poisson_trace(rate_per_second=50, duration_seconds=40, seed=1)
+    trace = with_tiers(plain, {"gold": 0.3, "batch": 0.5}, seed=2)
+    share = Counter(request.tier for request in trace)
+    assert share["gold"] / len(trace) == pytest.approx(0.3, abs=0.05)
+    assert share[""] / len(trace) == pytest.approx(0.2, abs=0.05)
+    assert trace == with_tiers(plain, {"gold": 0.3, "batch": 0.5}, seed=2)
+    assert with_tiers(plain, {}, seed=2) == plain
+
+
+@pytest.mark.parametrize("shares", [{"a": 0.7, "b": 0.4}, {"a": -0.1}])
+def test_shares_of_more_than_all_are_refused(shares: dict[str, float]) -> None:
+    """Or of less than nothing."""
+    with pytest.raises(ValueError, match="must be non-negative and sum to at most 1"):
+        with_tiers((), shares, seed=1)

@@ -4,6 +4,7 @@ rows.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +21,6 @@ from punctual_lab.progress import track_requests
 from punctual_lab.tables import build_outcome_table, build_time_table
 
 if TYPE_CHECKING:
-    import argparse
-
     from punctual_lab.traces import Trace
 
 NAME = "load"
@@ -43,6 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--time-scale", type=float, default=1.0, help="with --recorded: stretch")
     parser.add_argument("--prompt-tokens", type=int, default=16, help="prompt length (default 16)")
     parser.add_argument("--deadline-ms", type=int, help="deadline sent with each request")
+    parser.add_argument(
+        "--tier",
+        type=_tier_share,
+        action="append",
+        default=[],
+        metavar="NAME=SHARE",
+        help="this share of the requests has this tier (repeatable)",
+    )
     parser.add_argument("--seed", type=int, default=1, help="seed of the trace (default 1)")
     parser.add_argument("--stream", action="store_true", help="ask for streamed answers")
     parser.add_argument("--give-up", type=float, help="seconds after which a client leaves")
@@ -63,6 +70,10 @@ def run(args: argparse.Namespace) -> int:
     summary = {args.url: summarise(result.rows)}
     console.print(build_outcome_table(summary, "how the requests ended"))
     console.print(build_time_table(summary, "in time, of those offered; and how long"))
+    tiers = summary[args.url]["by_tier"]
+    if tiers:
+        named = {name or "(no tier)": counts for name, counts in tiers.items()}
+        console.print(build_outcome_table(named, "how they ended, by tier"))
     for warning in result.warnings:
         console.print(f"[yellow]warning:[/] {warning}")
     console.print(f"rows: {args.rows}")
@@ -70,7 +81,20 @@ def run(args: argparse.Namespace) -> int:
 
 
 def build_trace(args: argparse.Namespace) -> Trace:
-    """Build the trace that the arguments describe."""
+    """Build the trace that the arguments describe. Raises ValueError for shares above 1."""
+    return traces.with_tiers(_build_plain_trace(args), dict(args.tier), args.seed)
+
+
+def _tier_share(text: str) -> tuple[str, float]:
+    name, _, share = text.partition("=")
+    try:
+        return name, float(share)
+    except ValueError:
+        msg = f"must be NAME=SHARE such as interactive=0.7, got {text!r}"
+        raise argparse.ArgumentTypeError(msg) from None
+
+
+def _build_plain_trace(args: argparse.Namespace) -> Trace:
     if args.recorded is not None:
         return traces.read_recorded_trace(
             args.recorded,

@@ -119,6 +119,8 @@ async def _exchange(
     headers = {"Content-Type": "application/json", **(target.headers or {})}
     if request.deadline_ms is not None:
         headers["X-Deadline-Ms"] = str(request.deadline_ms)
+    if request.tier:
+        headers["X-Punctual-Tier"] = request.tier
     async with session.post(target.completions_url, data=body, headers=headers) as response:
         if response.status != 200:
             payload = await response.read()

@@ -175,6 +175,7 @@ def _build_row(
         refusal_code=attempt.refusal_code,
         retry_after_ms=None if seconds is None else seconds * 1e3,
         request_id=None if promise is None else promise.request_id,
+        tier=request.tier,
         error=attempt.error,
     )
 

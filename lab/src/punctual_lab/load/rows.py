@@ -45,6 +45,7 @@ class RequestRow:
     refusal_code: str | None = None
     retry_after_ms: float | None = None
     request_id: str | None = None
+    tier: str = ""
     error: str | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""Counts and quantiles of a run's rows: all six outcomes apart, and each size class."""
+"""Counts and quantiles of a run's rows: all six outcomes apart, each size class and tier."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def summarise(rows: Sequence[RequestRow]) -> dict[str, Any]:
         "latency_ms": quantiles([row.latency_ms for row in rows if is_answered(row)]),
         "refusal_ms": quantiles([r.latency_ms for r in rows if r.outcome is Outcome.REFUSED]),
         "by_tokens": count_by_tokens(rows),
+        "by_tier": count_by_tier(rows),
         "good_tokens": sum(r.tokens_wanted for r in rows if r.outcome is Outcome.GOOD),
         "promises": summarise_promises(rows),
     }
@@ -54,6 +55,23 @@ def count_by_tokens(rows: Sequence[RequestRow]) -> dict[str, dict[str, int]]:
         counts["offered"] += 1
         counts["good"] += row.outcome is Outcome.GOOD
     return {str(tokens): classes[tokens] for tokens in sorted(classes)}
+
+
+def count_by_tier(rows: Sequence[RequestRow]) -> dict[str, dict[str, int]]:
+    """Return all six outcomes and good tokens per tier; empty where no request has one."""
+    tiers: dict[str, list[RequestRow]] = {}
+    for row in rows:
+        tiers.setdefault(row.tier, []).append(row)
+    if set(tiers) <= {""}:
+        return {}
+    return {
+        tier: {
+            **count_outcomes(tiers[tier]),
+            "total": len(tiers[tier]),
+            "good_tokens": sum(r.tokens_wanted for r in tiers[tier] if r.outcome is Outcome.GOOD),
+        }
+        for tier in sorted(tiers)
+    }
 
 
 def summarise_promises(rows: Sequence[RequestRow]) -> dict[str, Any]:
