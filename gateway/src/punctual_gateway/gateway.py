@@ -158,14 +158,22 @@ class Gateway:
             predicted = ticket.prediction.spent + ticket.prediction.sojourn
             if predicted > 0:
                 metrics.predicted_ratio.observe((now - ticket.request.arrival) / predicted)
-        if outcome in UNFINISHED and ticket.dispatches:
-            metrics.wasted.add(outcome.value, by=ticket.expected_service)
-            done = min(ticket.generated / ticket.request.output_tokens, 1.0)
-            metrics.saved.add(outcome.value, by=ticket.cost * (1 - done))
+        if outcome in UNFINISHED:
+            spent = self._spent(ticket)
+            metrics.wasted.add(outcome.value, by=spent)
+            metrics.saved.add(outcome.value, by=max(ticket.cost - spent, 0.0))
 
     def _count_tier(self, tier: str, outcome: Outcome) -> None:
         if self.policy.tiers:
             self.metrics.tiers.add(tier, outcome.value)
+
+    def _spent(self, ticket: Ticket) -> float:
+        """GPU-seconds that went into a ticket's tokens: none before the first has come."""
+        pods = self.scheduler.ledger.all_pods
+        if not ticket.generated or not pods:
+            return ticket.cost * min(ticket.generated / ticket.request.output_tokens, 1.0)
+        pod = next((pod for pod in pods if pod.id == ticket.pod), pods[0])
+        return pod.engine.cost(ticket.request.prompt_tokens, ticket.generated)
 
     def count_fault(self, fault: Fault) -> None:
         """A pod broke."""
