@@ -12,7 +12,6 @@ Times are seconds, multiplied by a speed ratio: a running mean of actual over pr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 EWMA_WEIGHT = 0.2
@@ -109,10 +108,3 @@ class SpeedRatio:
         self._measured += EWMA_WEIGHT * (newest - self._measured)
         if self._tracking:
             self.value = self._measured
-
-
-def probed_ratio(actual_seconds: Sequence[float], predicted_seconds: float) -> float:
-    """The start value of a pod's ratio: median of a few probes over what the model says."""
-    ordered = sorted(actual_seconds)
-    low, high = RATIO_BOUNDS
-    return min(max(ordered[len(ordered) // 2] / predicted_seconds, low), high)

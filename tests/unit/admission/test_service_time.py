@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from punctual_admission.margin import MAXIMUM, PRIOR_FACTOR, Margin
-from punctual_admission.service_time import RATIO_BOUNDS, ServiceModel, SpeedRatio, probed_ratio
+from punctual_admission.service_time import RATIO_BOUNDS, ServiceModel, SpeedRatio
 
 MODEL = ServiceModel((0.01, 0.012, 0.016), prefill_base=0.005, prefill_per_token=0.001)
 
@@ -80,12 +80,6 @@ def test_measurements_that_are_none_teach_nothing() -> None:
     assert margin.records == 0
     speed.observe(1e9, 1.0)
     assert speed.value == pytest.approx(1 + 0.2 * (RATIO_BOUNDS[1] - 1))
-
-
-def test_a_probe_starts_the_ratio_at_its_median() -> None:
-    """Three probes of a pod that is twice as slow, one of them disturbed."""
-    assert probed_ratio([0.2, 0.9, 0.21], 0.1) == pytest.approx(2.1)
-    assert probed_ratio([100.0], 0.1) == RATIO_BOUNDS[1]
 
 
 def test_the_margin_starts_at_its_prior() -> None:
