@@ -25,6 +25,7 @@ from typing import Protocol
 from punctual_admission.counter_offer import find_counter_offer
 from punctual_admission.displacement import displaces, find_displaced
 from punctual_admission.forecast import Forecast, Lateness, Trial
+from punctual_admission.memory import NEVER
 from punctual_admission.outcomes import Reason
 from punctual_admission.output_length import OutputLength
 from punctual_admission.policy import Enforcement, Mode, Objective, Order, Policy
@@ -89,8 +90,8 @@ class PoolView(Protocol):
         """Seconds until the client's quota allows the request; 0: now."""
         ...
 
-    def lacks_memory(self, request: Request, length: OutputLength | None) -> bool:
-        """Whether the request does not fit into the pods' memory beside what was admitted."""
+    def memory_wait(self, request: Request, length: OutputLength | None) -> float:
+        """Seconds that the request waits for the pods' memory; infinite: it never fits."""
         ...
 
     def regret(self, request: Request, cost: float, wait: float, now: float) -> float:
@@ -141,7 +142,8 @@ class Case:
     """Seconds of wait that are kept free for other tiers and size classes."""
     quota_wait: float = 0.0
     """Seconds until the client's own quota allows it."""
-    lacks_memory: bool = False
+    memory_wait: float = 0.0
+    """Seconds that it waits for memory; infinite: it never fits."""
 
 
 def decide(policy: Policy, view: PoolView, request: Request, now: float) -> Admission | Refusal:
@@ -200,10 +202,10 @@ def examine(policy: Policy, view: PoolView, request: Request, now: float) -> Cas
     prediction = _prediction(policy, view, request, newcomer, now)
     held = view.held(request, now) / len(pods) if policy.divides and pods else 0.0
     quota_wait = view.quota_wait(request, cost, now) if request.client else 0.0
-    lacks_memory = policy.gates_memory and view.lacks_memory(request, length)
+    memory_wait = view.memory_wait(request, length) if policy.gates_memory else 0.0
     return Case(
         policy, view, request, cost, waits, prediction, trial, displaced, length, held,
-        quota_wait, lacks_memory,
+        quota_wait, memory_wait,
     )  # fmt: skip
 
 
@@ -265,8 +267,14 @@ def client_quota_exceeded(case: Case) -> Reason | None:
 
 
 def memory_exhausted(case: Case) -> Reason | None:
-    """Prompt and answer do not fit into the pods' key-value memory."""
-    return Reason.MEMORY_EXHAUSTED if case.lacks_memory else None
+    """Prompt and answer never fit into the pods' key-value memory, or not in time."""
+    more = case.memory_wait - case.prediction.wait
+    if more == NEVER:
+        return Reason.MEMORY_EXHAUSTED
+    if case.policy.mode is not Mode.PREDICTIVE or more <= 0:
+        return None
+    late = case.prediction.excess + more * case.prediction.margin > 0
+    return Reason.MEMORY_EXHAUSTED if late else None
 
 
 def queue_full(case: Case) -> Reason | None:
@@ -341,6 +349,8 @@ def _retry_may_help(case: Case) -> bool:
     request = case.request
     if not case.view.pods:
         return True
+    if case.memory_wait == NEVER:
+        return False
     tokens: float = 1
     if case.policy.objective is Objective.COMPLETION:
         tokens = request.output_tokens if case.length is None else case.length.least

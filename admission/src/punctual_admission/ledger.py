@@ -25,7 +25,7 @@ from punctual_admission.displacement import displaces
 from punctual_admission.forecast import Forecast, Lateness, choose
 from punctual_admission.line import Ahead
 from punctual_admission.margin import Margin
-from punctual_admission.memory import free_memory, lacks_memory, reservation
+from punctual_admission.memory import free_memory, memory_wait, reservation
 from punctual_admission.outcomes import Outcome, Reason
 from punctual_admission.output_length import TRIAL_SHARE, OutputLength, OutputLengths
 from punctual_admission.policy import Enforcement, Mode, Objective, Order, Policy, Speed
@@ -142,10 +142,9 @@ class Ledger:
         """Seconds until the client's quota allows the request; 0: now."""
         return self.accounts.quota_wait(self.policy, request, cost, now)
 
-    def lacks_memory(self, request: Request, length: OutputLength | None) -> bool:
-        """Whether the request does not fit into the pods' memory beside what was admitted."""
-        own = reservation(self.policy.memory, request, length)
-        return lacks_memory(self.pods, self._queue, own)
+    def memory_wait(self, request: Request, length: OutputLength | None) -> float:
+        """Seconds that the request waits for the pods' memory; infinite: it never fits."""
+        return memory_wait(self.pods, self._queue, reservation(self.policy.memory, request, length))
 
     def regret(self, request: Request, cost: float, wait: float, now: float) -> float:
         """Answers that admitting the request would lose, by shorter ones that will come."""

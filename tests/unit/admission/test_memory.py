@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,13 +39,35 @@ def test_what_does_not_fit_into_a_pod_is_refused() -> None:
     admitted(ledger.offer(ask(1, prompt=60, tokens=40), 0.0))
 
 
-def test_what_runs_and_waits_counts_up_to_the_slots() -> None:
-    """Two slots: the two largest have to fit together, however many wait."""
+def test_what_would_wait_too_long_for_memory_is_refused() -> None:
+    """A second of answers that fill the memory, and then 0.3 s of its own."""
     ledger = gated_ledger(100)
-    for number in range(6):
+    admitted(ledger.offer(ask(0, tokens=90), 0.0))
+    answer = refused(ledger.offer(ask(1, tokens=30, budget=1.0), 0.0))
+    assert answer.reason is Reason.MEMORY_EXHAUSTED
+    assert answer.prediction.wait < 0.1
+    assert answer.retry_may_help
+    waiting = admitted(ledger.offer(ask(2, tokens=30, budget=5.0), 0.0))
+    assert waiting.state is State.QUEUED
+
+
+def test_slots_and_not_memory_are_waited_for_where_it_is_plenty() -> None:
+    """The forecast alone decides, as without the gate."""
+    ledger = gated_ledger(100_000)
+    for number in range(20):
         admitted(ledger.offer(ask(number, tokens=40), 0.0))
-    assert refused(ledger.offer(ask(7, tokens=61), 0.0)).reason is Reason.MEMORY_EXHAUSTED
-    admitted(ledger.offer(ask(8, tokens=60), 0.0))
+
+
+@pytest.mark.parametrize("mode", ["Unlimited", "Bounded", "Deadline"])
+def test_other_modes_refuse_only_what_never_fits(mode: str) -> None:
+    """They promise nothing, so whoever has to wait for memory waits."""
+    policy = make_policy(mode=mode, memory=GATED)
+    ledger = exact_ledger(policy, MODEL)
+    ledger.observe_memory("pod-0", 100)
+    assert not refused(ledger.offer(ask(0, tokens=101), 0.0)).retry_may_help
+    for number in range(1, 4):
+        admitted(ledger.offer(ask(number, tokens=60), 0.0))
+    assert ledger.running == 1
 
 
 def test_without_the_gate_or_the_size_nothing_is_refused() -> None:
@@ -62,8 +85,9 @@ def test_work_of_other_gateways_takes_memory() -> None:
     ledger = gated_ledger(100)
     ledger.observe_foreign("pod-0", [Foreign(30, None, 50)])
     assert free_memory(ledger.pods[0]) == 50
-    assert refused(ledger.offer(ask(0, tokens=51), 0.0)).reason is Reason.MEMORY_EXHAUSTED
-    admitted(ledger.offer(ask(1, tokens=50), 0.0))
+    assert admitted(ledger.offer(ask(0, tokens=51), 0.0)).state is State.QUEUED
+    ledger.observe_foreign("pod-0", [])
+    assert ledger.next_start(0.0) is not None
 
 
 def test_who_does_not_fit_beside_a_pods_residents_starts_on_another_one() -> None:
