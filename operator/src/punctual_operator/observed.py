@@ -66,6 +66,8 @@ class Observed:
     metrics_owner: str | None = None
     """Service (namespace/name) that answers for external metrics, empty: nobody; only looked up
     where the autoscaler lacks them."""
+    pod_start_seconds: float | None = None
+    """How long the model pods took to start; None where it is not known or not needed."""
     unread: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Why a ready replica could not be asked, by the name of its pod."""
 

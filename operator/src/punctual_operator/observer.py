@@ -27,6 +27,7 @@ from punctual_operator.observed import (
     read_slices,
 )
 from punctual_operator.ownership import Owner, owner_of
+from punctual_operator.pod_start import PodStarts
 from punctual_operator.policies import AdmissionPolicy
 from punctual_operator.store import Store
 
@@ -38,14 +39,24 @@ class Observer:
         self._api = api
         self._store = store
         self._gateways = gateways
+        self._starts = PodStarts(api)
         self._services: dict[tuple[str, str], BackendService] = {}
 
     async def observe(self, policy: AdmissionPolicy) -> Observed:
         """What is known of the cluster; raises ApiError."""
-        observed = self.look(policy, Observed(service=await self._service(policy)))
+        service = await self._service(policy)
+        start = await self._pod_start(policy, service)
+        observed = self.look(policy, Observed(service=service, pod_start_seconds=start))
         if lacks_metrics(policy, observed):
             return dataclasses.replace(observed, metrics_owner=await self._metrics_owner())
         return observed
+
+    async def _pod_start(
+        self, policy: AdmissionPolicy, service: BackendService | None
+    ) -> float | None:
+        if policy.autoscaling is None or service is None:
+            return None
+        return await self._starts.get(policy.namespace, service.selector)
 
     async def _metrics_owner(self) -> str:
         """The Service that answers for external metrics, as namespace/name; empty: none."""

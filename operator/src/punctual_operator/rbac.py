@@ -57,7 +57,11 @@ RULES = (
     ),
     *(Rule(kind.group, kind.plural, CHILD_VERBS, CHILD_REASONS[kind.plural]) for kind in CHILDREN),
     Rule(
-        "", "pods", ("list", "watch"), "which gateway replicas to ask, and why one does not start"
+        "",
+        "pods",
+        ("list", "watch"),
+        "which gateway replicas to ask, and why one does not start; how long the "
+        "model pods of an autoscaled policy took to start",
     ),
     Rule(
         "discovery.k8s.io",

@@ -20,13 +20,14 @@ from punctual_operator.diagnosis.backends import diagnose_backends
 from punctual_operator.diagnosis.gateway import diagnose_gateway
 from punctual_operator.diagnosis.objective import diagnose_objective
 from punctual_operator.kinds import child_key
-from punctual_operator.names import child_name
+from punctual_operator.names import child_name, pool_scaler_name
 from punctual_operator.observed import ChildKey, Observed
 from punctual_operator.policies import AdmissionPolicy
 from punctual_operator.resources.children import build_children
 from punctual_operator.resources.deployment import GatewayImage
 from punctual_operator.resources.metadata import Manifest
 from punctual_operator.resources.service import gateway_address
+from punctual_operator.scale_down import choose_window
 
 DIAGNOSES = (
     diagnose_gateway,
@@ -56,13 +57,20 @@ def reconcile(policy: AdmissionPolicy, observed: Observed, default: GatewayImage
         return Desired((), frozenset(), _conflict(policy, observed))
     manifests = tuple(
         manifest
-        for manifest in build_children(policy, default)
+        for manifest in build_children(policy, default, _scale_down_seconds(policy, observed))
         if child_key(manifest) not in observed.taken
     )
     wanted = {child_key(manifest) for manifest in manifests}
     findings = tuple(diagnose(policy, observed) for diagnose in DIAGNOSES)
     prune = frozenset(observed.children) - wanted
     return Desired(manifests, prune, (*findings, summarise(findings)))
+
+
+def _scale_down_seconds(policy: AdmissionPolicy, observed: Observed) -> int:
+    scaler = observed.children.get(("HorizontalPodAutoscaler", pool_scaler_name(policy.name))) or {}
+    behaviour = (scaler.get("spec") or {}).get("behavior") or {}
+    present = (behaviour.get("scaleDown") or {}).get("stabilizationWindowSeconds")
+    return choose_window(observed.pod_start_seconds, present)
 
 
 def _conflict(policy: AdmissionPolicy, observed: Observed) -> tuple[Finding, ...]:

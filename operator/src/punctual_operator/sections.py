@@ -9,6 +9,7 @@ from typing import ClassVar
 from punctual_admission.fields import (
     choice,
     integer,
+    optional_integer,
     optional_section,
     required_text,
     text,
@@ -104,13 +105,24 @@ class Autoscaling:
         253, "Name of the object that holds the model pods.", r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?"
     )
     target_kind: TargetKind = choice(TargetKind.DEPLOYMENT, "Kind of that object.")
-    minimum_replicas: int = integer(1, 1, 1000, "Fewest model pods.")
+    minimum_replicas: int = integer(
+        1, 0, 1000, "Fewest model pods; 0 takes Kubernetes 1.37, or its gate HPAScaleToZero."
+    )
     maximum_replicas: int = integer(4, 1, 1000, "Most model pods.")
     target_utilisation_percent: int = integer(
         70, 10, 95, "Share of its engine's time that a model pod is to be busy."
     )
-    scale_down_stabilisation_seconds: int = integer(
-        300, 0, 3600, "How long the need must have been lower; at least the start time of a pod."
+    scale_down_stabilisation_seconds: int | None = optional_integer(
+        0,
+        3600,
+        "How long the need must have been lower; absent: five times as long as the pods took to "
+        "start, 300 at least.",
+    )
+    tolerance_percent: int | None = optional_integer(
+        0,
+        100,
+        "Share of the target within which the count stays; absent: Kubernetes' 10. "
+        "Takes Kubernetes 1.35.",
     )
     queue_wait: Switch = choice(
         Switch.DISABLED, "Whether the wait in the queue is a further signal."

@@ -22,7 +22,8 @@ import yaml
 from punctual_operator.adapter.series import SERIES, Joining
 from punctual_operator.names import pool_scaler_name
 from punctual_operator.policies import AdmissionPolicy, parse
-from punctual_operator.resources.scaling import OFFERED_LOAD
+from punctual_operator.resources.scaling import OFFERED_LOAD, build_behaviour
+from punctual_operator.scale_down import SHORTEST_SECONDS
 from punctual_operator.sections import Autoscaling
 from punctual_operator.yaml_text import yaml_documents
 
@@ -54,8 +55,7 @@ def build_scaled_object(policy: AdmissionPolicy, scaling: Autoscaling, server: s
             "ignoreNullValues": "false",
         },
     }
-    window = scaling.scale_down_stabilisation_seconds
-    behaviour = {"scaleDown": {"stabilizationWindowSeconds": window}}
+    behaviour = build_behaviour(scaling, SHORTEST_SECONDS)
     return {
         "apiVersion": "keda.sh/v1alpha1",
         "kind": "ScaledObject",

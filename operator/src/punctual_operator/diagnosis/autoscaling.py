@@ -9,6 +9,7 @@ from punctual_operator.conditions import ConditionType, Finding, false, true, un
 from punctual_operator.names import pool_scaler_name
 from punctual_operator.observed import Observed
 from punctual_operator.policies import AdmissionPolicy
+from punctual_operator.sections import Autoscaling
 
 KIND = ConditionType.AUTOSCALING_ACTIVE
 NO_METRIC = "FailedGetExternalMetric"
@@ -25,6 +26,14 @@ def diagnose_autoscaling(policy: AdmissionPolicy, observed: Observed) -> Finding
             "the policy has no `autoscaling` section: the number of model pods is left to others",
         )
     key = ("HorizontalPodAutoscaler", pool_scaler_name(policy.name))
+    refused = observed.failures.get(key)
+    if refused is not None:
+        return false(
+            KIND,
+            "ApplyFailed",
+            f"the API server refused HorizontalPodAutoscaler '{key[1]}' "
+            f"(status {refused.status}): {refused.message}",
+        )
     conditions = _conditions(observed.children.get(key) or {})
     target = f"{scaling.target_kind} '{scaling.target_name}'"
     able, active = conditions.get("AbleToScale"), conditions.get("ScalingActive")
@@ -46,7 +55,18 @@ def diagnose_autoscaling(policy: AdmissionPolicy, observed: Observed) -> Finding
             f"{target} has the {scaling.maximum_replicas} pods of `autoscaling.maximumReplicas`, "
             "and more are needed",
         )
-    return true(KIND, "Active", f"{target} is scaled by the load that is offered")
+    warning = _short_window(scaling, observed.pod_start_seconds)
+    return true(KIND, "Active", f"{target} is scaled by the load that is offered{warning}")
+
+
+def _short_window(scaling: Autoscaling, start: float | None) -> str:
+    window = scaling.scale_down_stabilisation_seconds
+    if window is None or start is None or start <= window:
+        return ""
+    return (
+        f"; `scaleDownStabilisationSeconds` {window} is shorter than the time that its pods take "
+        "to start: raise it, or leave it out"
+    )
 
 
 def lacks_metrics(policy: AdmissionPolicy, observed: Observed) -> bool:

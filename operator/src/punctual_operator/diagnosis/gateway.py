@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from punctual_operator.conditions import ConditionType, Finding, Status, false, true
-from punctual_operator.names import child_name
+from punctual_operator.names import child_name, pool_scaler_name
 from punctual_operator.observed import ChildKey, Failure, Observed
 from punctual_operator.policies import AdmissionPolicy
 
@@ -37,7 +37,10 @@ QUOTA_REMEDY = "raise the namespace's ResourceQuota or lower what `gateway` asks
 
 def diagnose_gateway(policy: AdmissionPolicy, observed: Observed) -> Finding:
     """What the Deployment and its pods say; what keeps them from being made comes first."""
-    return _taken(observed) or _failed(observed.failures) or _deployment(policy, observed)
+    scaler = ("HorizontalPodAutoscaler", pool_scaler_name(policy.name))
+    # that of the model pods is no part of the gateway
+    failures = {key: failure for key, failure in observed.failures.items() if key != scaler}
+    return _taken(observed) or _failed(failures) or _deployment(policy, observed)
 
 
 def _taken(observed: Observed) -> Finding | None:

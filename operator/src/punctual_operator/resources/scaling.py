@@ -8,6 +8,7 @@ from punctual_operator.names import child_name, pool_scaler_name
 from punctual_operator.policies import AdmissionPolicy
 from punctual_operator.resources import quantities
 from punctual_operator.resources.metadata import Manifest, build_head
+from punctual_operator.scale_down import SHORTEST_SECONDS
 from punctual_operator.sections import Autoscaling, GatewayScaling, Switch
 
 API = "autoscaling/v2"
@@ -35,18 +36,33 @@ def build_gateway_scaler(policy: AdmissionPolicy, scaling: GatewayScaling) -> Ma
     return build_head(policy, API, "HorizontalPodAutoscaler") | {"spec": spec}
 
 
-def build_pool_scaler(policy: AdmissionPolicy, scaling: Autoscaling) -> Manifest:
-    """The number of model pods: offered load divided by what one pod is to carry."""
-    window = scaling.scale_down_stabilisation_seconds
+def build_pool_scaler(
+    policy: AdmissionPolicy, scaling: Autoscaling, scale_down_seconds: int = SHORTEST_SECONDS
+) -> Manifest:
+    """The number of model pods: offered load divided by what one pod is to carry.
+
+    `scale_down_seconds` is the window where the policy names none.
+    """
     spec = {
         "scaleTargetRef": _target("apps/v1", str(scaling.target_kind), scaling.target_name),
         "minReplicas": scaling.minimum_replicas,
         "maxReplicas": scaling.maximum_replicas,
         "metrics": _pool_metrics(policy, scaling),
-        "behavior": {"scaleDown": {"stabilizationWindowSeconds": window}},
+        "behavior": build_behaviour(scaling, scale_down_seconds),
     }
     name = pool_scaler_name(policy.name)
     return build_head(policy, API, "HorizontalPodAutoscaler", name) | {"spec": spec}
+
+
+def build_behaviour(scaling: Autoscaling, scale_down_seconds: int) -> dict[str, Any]:
+    """Window and tolerance; what is left out has the defaults of Kubernetes."""
+    given = scaling.scale_down_stabilisation_seconds
+    window = scale_down_seconds if given is None else given
+    behaviour: dict[str, Any] = {"scaleDown": {"stabilizationWindowSeconds": window}}
+    if scaling.tolerance_percent is not None:
+        tolerance = {"tolerance": quantities.ratio(scaling.tolerance_percent)}
+        behaviour = {"scaleDown": behaviour["scaleDown"] | tolerance, "scaleUp": tolerance}
+    return behaviour
 
 
 def _pool_metrics(policy: AdmissionPolicy, scaling: Autoscaling) -> list[dict[str, Any]]:
