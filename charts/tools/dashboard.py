@@ -55,7 +55,7 @@ def _datasource() -> Json:
         "label": "Data source",
         "type": "datasource",
         "query": "prometheus",
-        "current": {},
+        "current": {"text": "default", "value": "default"},
     }
 
 
@@ -158,11 +158,21 @@ def _colours(panel: Panel) -> Iterator[Json]:
 
 def _stat_options() -> Json:
     reduce = {"calcs": ["lastNotNull"], "fields": "", "values": False}
-    return {"colorMode": "value", "graphMode": "area", "reduceOptions": reduce}
+    return {
+        "colorMode": "value",
+        "graphMode": "area",
+        "justifyMode": "auto",
+        "textMode": "auto",
+        "orientation": "auto",
+        "wideLayout": True,
+        "showPercentChange": False,
+        "percentChangeColorMode": "standard",
+        "reduceOptions": reduce,
+    }
 
 
 def _series_options(panel: Panel) -> Json:
-    legend: Json = {"displayMode": "list", "placement": "bottom", "showLegend": True}
+    legend: Json = {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []}
     if panel.stacked:
         # many lines, most of them at zero: what happens now comes first
         legend |= {"displayMode": "table", "placement": "right", "calcs": ["lastNotNull"]}
