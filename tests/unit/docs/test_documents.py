@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from charts.tools.generate import CHART, ROOT
 from punctual_lab.cli import COMMANDS
+from punctual_operator.policies import parse
 
 SKIPPED = {".venv", ".git", "node_modules", "reports"}
 DOCUMENTS = sorted(
@@ -24,6 +26,7 @@ TARGET = re.compile(r"\bmake ([a-z][a-z0-9-]*)")
 PROGRAM = re.compile(r"\b(punctual-[a-z-]+|python -m [\w.]+)((?: [^|;&#\n]*)?)")
 SET = re.compile(r"--set '?([\w.]+)=")
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+YAML = re.compile(r"^ *```yaml\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 METRIC = re.compile(r"\b(punctual_[a-z0-9_]+)")
 FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir()} - SKIPPED
 PACKAGES = {
@@ -33,6 +36,10 @@ PACKAGES = {
     "punctual-metrics-adapter": "punctual_operator",
     "punctual-lab": "punctual_lab",
 }
+
+NEEDED = {"model": "gpt2", "backend": {"service": "gpt2"}}
+"""What an example that shows a part leaves out."""
+IDENTITY = {"name": "example", "namespace": "default", "uid": ""}
 
 each_document = pytest.mark.parametrize(
     "path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT))
@@ -137,6 +144,21 @@ def test_values_that_are_set_are_values_of_the_chart(path: Path) -> None:
                 assert isinstance(found, dict), name
                 assert key in found, f"--set {name}: the chart has no such value"
                 found = found[key]
+
+
+@each_document
+def test_examples_of_policies_are_valid(path: Path) -> None:
+    for block in YAML.findall(path.read_text()):
+        for found in yaml.safe_load_all(block):
+            assert found is not None, block
+            if isinstance(found, dict) and is_policy(found):
+                metadata = IDENTITY | found.get("metadata", {})
+                parse({"metadata": metadata, "spec": NEEDED | found["spec"]})
+
+
+def is_policy(found: dict[str, Any]) -> bool:
+    """Whether an example is a policy, or the part of one that begins with `spec`."""
+    return found.get("kind") == "AdmissionPolicy" or set(found) == {"spec"}
 
 
 @cache
