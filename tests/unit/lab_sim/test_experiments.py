@@ -19,6 +19,7 @@ from punctual_lab.experiments import (
     theory,
     trace,
 )
+from punctual_lab.experiments.frame import Options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -148,6 +149,25 @@ def test_a_recorded_workload_is_played_at_its_load(
     summary = call(tmp_path, "trace", str(write_trace(tmp_path / "t.csv")))
     cell = summary["cells"]["1 slot, load 2"]
     assert cell["maximum"]["good"] < cell["true lengths"]["good"] <= cell["true lengths"]["bound"]
+    blind = max(cell[name]["good"] for name in cell if name.startswith("blind"))
+    assert cell["best blind"]["good"] == blind
+
+
+def test_parts_of_a_recorded_workload_are_added_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each at the load that is asked for; a file that is too short is named."""
+    path = write_trace(tmp_path / "t.csv")
+    blind = {"blind 90": trace.RULES["blind 90"]}
+    shrink(monkeypatch, trace, POOLS={"1 slot": (1, 0.0)}, LOADS=(1.0,), RULES=blind, BLIND=blind)
+    options = Options(folder=tmp_path, jobs=1, extra={
+        "recorded": str(path), "limit": 100, "parts": 3, "max_tokens": 512, "deadline": 10.0,
+    })  # fmt: skip
+    counts = trace.measure(options)["cells"]["1 slot, load 1"]["blind 90"]
+    assert counts["total"] == 300
+    with pytest.raises(ValueError, match="--parts must be at most 3"):
+        trace.read_part(path, 100, 512, 3)
+    assert main(["trace", str(path), "--parts", "0"]) == 2
 
 
 @pytest.mark.parametrize(
