@@ -13,6 +13,7 @@ import yaml
 from charts.tools.generate import ALERTS, CHART, ROOT, RUNBOOKS
 from charts.tools.prometheus import promtool
 from punctual_admission.outcomes import Reason
+from punctual_operator.adapter.metrics import AdapterMetrics
 
 HERE = Path(__file__).parent
 MONITORING = ROOT / "manifests" / "monitoring"
@@ -95,6 +96,12 @@ def test_runbook_of_rejections_explains_every_reason(reason: Reason) -> None:
         if part.startswith("PunctualRejections\n")
     )
     assert f"`{reason}`" in section
+
+
+def test_every_metric_of_the_adapter_is_explained() -> None:
+    text = (ROOT / "docs" / "monitoring.md").read_text()
+    names = [family.name for family in AdapterMetrics().registry.collect()]
+    assert [name for name in names if f"`{name}" not in text] == []
 
 
 def test_chart_installs_the_rules_of_what_is_enabled(
