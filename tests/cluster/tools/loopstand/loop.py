@@ -66,6 +66,8 @@ class Loop:
         try:
             yield stand
             assert not stand.kubelet.problems
+            for log in folder.glob("*.log"):
+                assert "Traceback" not in log.read_text(), log.read_text()[-4000:]
         finally:
             await stand.load.close()
             await asyncio.to_thread(stand.close)
