@@ -46,16 +46,6 @@ def test_promtool_accepts_the_rules() -> None:
     assert f"{len(rules())} rules found" in said
 
 
-def test_prometheus_accepts_the_scrape_configuration_with_the_rules(tmp_path: Path) -> None:
-    jobs = yaml.safe_load((MONITORING / "scrape.yaml").read_text())
-    for job in jobs["scrape_configs"]:
-        # Debian's Prometheus is built without discovery in Kubernetes
-        assert job.pop("kubernetes_sd_configs") == [{"role": "pod"}]
-    path = tmp_path / "prometheus.yml"
-    path.write_text(yaml.safe_dump(jobs | {"rule_files": [str(MONITORING / "alerts.yaml")]}))
-    promtool("check", "config", str(path))
-
-
 def test_every_alert_is_seen_firing_in_a_test() -> None:
     wanted = {(rule["alert"], rule["labels"]["severity"]) for rule in rules()}
     assert {(labels["alertname"], labels["severity"]) for labels in firing()} == wanted
