@@ -170,13 +170,15 @@ async def test_a_request_without_memory_is_refused_and_starts_when_there_is_some
     stand = await start_gateway(pod, memory={"gate": "Enabled"})
     first = asyncio.create_task(ask(stand, 57))
     await pod.wait_active(1)
-    status, body, _ = await ask(stand, 38)
+    status, body, _ = await ask(stand, 98)
     assert (status, code(body)) == (503, "memory_exhausted")
-    assert (await ask(stand, 37))[0] == 200
+    waiting = asyncio.create_task(ask(stand, 38))
+    await stand.until(lambda: len(stand.gateway.scheduler.ledger.queue) == 1)
     shown = (await stand.stats())["pods"][0]
     assert (shown["memory_tokens"], shown["free_memory_tokens"]) == (100, 40)
     pod.released.set()
     assert (await first)[0] == 200
+    assert (await waiting)[0] == 200
     await stand.settle()
 
 
