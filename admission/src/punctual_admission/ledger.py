@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from punctual_admission.accounts import Accounts
 from punctual_admission.decision import Admission, decide
@@ -28,10 +28,12 @@ from punctual_admission.margin import Margin
 from punctual_admission.memory import free_memory, memory_wait, reservation
 from punctual_admission.outcomes import Outcome, Reason
 from punctual_admission.output_length import TRIAL_SHARE, OutputLength, OutputLengths
+from punctual_admission.peers import Peers
 from punctual_admission.policy import Enforcement, Mode, Objective, Order, Policy, Speed
-from punctual_admission.pool import Foreign, Pod, work_left
+from punctual_admission.pool import Pod, work_left
 from punctual_admission.regret import GIVEN_UP, Regret
 from punctual_admission.service_time import ServiceModel, SpeedRatio
+from punctual_admission.shared_queue import SharedQueue, by_order
 from punctual_admission.ticket import Refusal, Request, State, Ticket
 from punctual_admission.track import NEVER, Item, Track, item_of
 
@@ -43,7 +45,7 @@ START_CHANCE = 0.5
 """Who has waited is started if its answer, of a length not known, fits with this probability."""
 
 
-class Ledger:
+class Ledger(SharedQueue):
     """Queue, tickets and pods behind one policy; implements `decision.PoolView`."""
 
     def __init__(
@@ -72,6 +74,7 @@ class Ledger:
         self._queued_work = 0.0
         self._ahead = Ahead()
         self._forecast: Forecast | None = None
+        self._peers = Peers()
         self._regret = Regret()
 
     # --- what the decision reads -------------------------------------------------------------
@@ -89,22 +92,9 @@ class Ledger:
         return list(self._pods.values())
 
     @property
-    def queue(self) -> Sequence[Ticket]:
-        """Waiting tickets, next first."""
-        return self._queue
-
-    @property
-    def queued_work(self) -> float:
-        """GPU-seconds waiting."""
-        return self._queued_work
-
-    @property
     def running_work(self) -> float:
         """GPU-seconds still to be done for running requests."""
-        work = 0.0
-        for pod in self.pods:
-            work += work_left(pod)
-        return work
+        return sum([work_left(pod) for pod in self.pods], 0.0)
 
     @property
     def running(self) -> int:
@@ -192,7 +182,10 @@ class Ledger:
     def next_start(self, now: float) -> Ticket | None:
         """Start the next in the queue if a slot is free; drops on the way whoever would be late."""
         while self._queue:
-            ticket = self._queue[0]
+            place = self._peers.first_own(self._queue, self.pods, now) if self._peers else 0
+            if place is None:
+                return None
+            ticket = self._queue[place]
             pod = self._pod_for(ticket, now)
             if pod is None:
                 return None
@@ -200,7 +193,7 @@ class Ledger:
                 self.end(ticket, Outcome.EXPIRED, now, Reason.DISPLACED)
                 self._ended(ticket)
                 continue
-            self._dequeue(0)
+            self._dequeue(place)
             if self._start_in_time(ticket, pod, now):
                 return ticket
         return None
@@ -269,17 +262,20 @@ class Ledger:
             due = queue[0].request.deadline
             if self.policy.queue.order is not Order.EARLIEST_DEADLINE_FIRST:
                 due = min([ticket.request.deadline for ticket in queue])
-        for pod in self.pods:
+        for pod in self.pods if not queue[0].peer else ():
             sooner = pod.paused_until < due
             if sooner and pod.free_slots and self._has_memory(pod, queue[0]):
                 due = pod.paused_until
-        return due
+        return min(due, self._peers.impatient_at) if self._peers else due
 
     def wake(self, now: float) -> None:
         """Drop whoever has waited past its deadline."""
         if self.policy.expires:
             for ticket in [t for t in self._queue if t.request.deadline <= now]:
-                self._expire(ticket, now)
+                if ticket.peer:
+                    self._forget_elsewhere(ticket)
+                else:
+                    self._expire(ticket, now)
 
     # --- pods --------------------------------------------------------------------------------
 
@@ -320,13 +316,6 @@ class Ledger:
         if pod is not None:
             pod.memory_tokens = tokens
 
-    def observe_foreign(self, pod_id: str, foreign: Iterable[Foreign]) -> None:
-        """What the pod runs for other gateways, by its own report."""
-        pod = self._pods.get(pod_id)
-        if pod is not None:
-            pod.foreign = tuple(foreign)
-            self._changed()
-
     # --- policy ------------------------------------------------------------------------------
 
     def apply_policy(self, policy: Policy) -> None:
@@ -339,7 +328,7 @@ class Ledger:
             pod.speed.track(policy.estimate.speed is Speed.TRACKING)
         for ticket in self._queue:
             ticket.order = self._order(ticket)
-        self._queue.sort(key=_by_order)
+        self._queue.sort(key=by_order)
         self._changed()
 
     # --- inside ------------------------------------------------------------------------------
@@ -386,29 +375,9 @@ class Ledger:
         pods = len(self.pods)
         self.accounts.take(self.policy, ticket.request, ticket.cost, pods, now, sign)
 
-    def _order(self, ticket: Ticket) -> tuple[float, int]:
+    def _order(self, ticket: Ticket) -> tuple[float, float]:
         edf = self.policy.queue.order is Order.EARLIEST_DEADLINE_FIRST
         return (ticket.request.deadline if edf else 0.0, ticket.sequence)
-
-    def _enqueue(self, ticket: Ticket) -> None:
-        ticket.state = State.QUEUED
-        queue = self._queue
-        if not queue or queue[-1].order < ticket.order:
-            queue.append(ticket)
-        else:
-            place = bisect_left(queue, ticket.order, key=_by_order)
-            queue.insert(place, ticket)
-            for behind in queue[place + 1 :]:
-                behind.overtaken = True
-        self._queued_work += ticket.cost
-        self._ahead.add(ticket)
-        self._changed()
-
-    def _dequeue(self, place: int) -> None:
-        ticket = self._queue.pop(place)
-        self._queued_work = self._queued_work - ticket.cost if self._queue else 0.0
-        self._ahead.add(ticket, -1)
-        self._changed()
 
     def _is_given_up(self, ticket: Ticket, now: float) -> bool:
         """Whether starting it now would lose more than it wins: what runs cannot be given up."""
@@ -469,6 +438,8 @@ class Ledger:
                 resident.expected_service += seconds
 
     def _teach(self, ticket: Ticket, pod: Pod, now: float) -> None:
+        if ticket.crowded:
+            return
         service, wait = now - ticket.started, ticket.started - ticket.request.arrival
         predicted = ticket.expected_service * ticket.ratio
         pod.speed.observe(service, ticket.expected_service)
@@ -479,7 +450,7 @@ class Ledger:
 
     def _leave(self, ticket: Ticket, now: float) -> None:
         if ticket.state is State.QUEUED:
-            place = bisect_left(self._queue, ticket.order, key=_by_order)
+            place = bisect_left(self._queue, ticket.order, key=by_order)
             self._dequeue(place)
             self._take(ticket, now, -1)
             return
@@ -526,7 +497,3 @@ def _joined(ticket: Ticket, pod: Pod, now: float) -> Item:
 
 def _size(request: Request) -> tuple[int, int]:
     return request.prompt_tokens, request.output_tokens
-
-
-def _by_order(ticket: Ticket) -> tuple[float, int]:
-    return ticket.order

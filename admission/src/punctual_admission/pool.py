@@ -33,7 +33,10 @@ class Pod:
     """Tokens of key-value memory; None: not known, and then not counted."""
     residents: dict[int, Ticket] = field(default_factory=dict)
     """Our running tickets by sequence."""
+    reported: tuple[Foreign, ...] = ()
+    """What it says that it runs for others than us and our peers."""
     foreign: tuple[Foreign, ...] = ()
+    """All that it runs for others."""
     step_started: float = 0.0
     """When the current decode step began, as far as tokens have told."""
     busy_until: float = 0.0
@@ -53,7 +56,7 @@ class Pod:
     def free_slots(self) -> int:
         """Slots that nobody holds."""
         free = len(self.model.step_seconds) - len(self.residents) - len(self.foreign)
-        return free if free > 0 else 0
+        return 0 if free < 0 else free  # noqa: FURB136  # asked several times a decision
 
     @property
     def engine(self) -> ServiceModel:

@@ -134,7 +134,11 @@ class Ticket:
     outcome: Outcome | None = None
     reason: Reason | None = None
     dispatches: int = 0
-    order: tuple[float, int] = field(default=(0.0, 0))
+    crowded: bool = False
+    """More than fit were on its pod before its first token, so its time teaches nothing."""
+    peer: str = ""
+    """The gateway that holds it, where that is another one: it is waited for, and not served."""
+    order: tuple[float, float] = field(default=(0.0, 0))
     """Its place in the queue: ascending."""
     item: Item | None = None
     """How the forecast sees it; made by the first forecast that does."""

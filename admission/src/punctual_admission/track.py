@@ -89,7 +89,7 @@ class Track:
             item, first = ticket.item or item_of(ticket), ticket.first_token
             generated = ticket.generated
             if first is None:
-                first = ticket.prefill_end if ticket.prefill_end > now else now
+                first = max(ticket.prefill_end, now)
             item.first_token = first
             if ticket.length is None:
                 steps: float = ticket.request.output_tokens - generated
@@ -174,7 +174,9 @@ class Track:
         if now > begin:
             begin = begin - (begin - now + _SAME) // step * step if step else now
         prefill = self.prefill_base + self.prefill_token * item.prompt_tokens
-        return begin + prefill + (item.output_tokens - 1) * self.steps[len(self.ends)]
+        return begin + prefill + (item.output_tokens - 1) * self.steps[
+            min(len(self.ends), self.slots - 1)
+        ]
 
     def complete_next(self) -> None:
         """Go forward to the next end and free that slot."""
@@ -221,11 +223,11 @@ class Track:
     def drain(self) -> None:
         """Let all residents end, nobody joining."""
         ends, steps = self.ends, self.steps
-        time, virtual = self.time, self.virtual
+        time, virtual, slots = self.time, self.virtual, self.slots
         while ends:
             count = len(ends)
             last, _, item = heappop(ends)
-            time += (last - virtual) * steps[count - 1]
+            time += (last - virtual) * (steps[count - 1] if count <= slots else steps[-1])
             virtual = last
             item.end = time
         self.time, self.virtual = time, virtual

@@ -44,7 +44,7 @@ class Scheduler:
     @property
     def empty(self) -> bool:
         """Whether nobody waits and nobody runs."""
-        return not self.ledger.queue and not self.ledger.running
+        return not self.ledger.own_queue and not self.ledger.running
 
     def record(self, sink: Sink) -> None:
         """Write every decision to `sink` from now on."""

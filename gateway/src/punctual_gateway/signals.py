@@ -118,7 +118,7 @@ class Signals:
 
     def read(self) -> Reading | None:
         """All signals now; None within the first window."""
-        return self._demand.read(self._scheduler.now, self._scheduler.ledger.queued_work)
+        return self._demand.read(self._scheduler.now, self._scheduler.ledger.own_queued_work)
 
     def predicted_wait(self, reading: Reading) -> float | None:
         """Seconds that a request of average size would wait if it came now; None without pods."""

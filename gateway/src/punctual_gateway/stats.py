@@ -40,12 +40,12 @@ def snapshot(gateway: Gateway) -> bytes:
             "draining": ledger.draining,
             "pool": {
                 "pods": len(ledger.pods),
-                "queued": len(ledger.queue),
+                "queued": len(ledger.own_queue),
                 "running": ledger.running,
-                "queued_gpu_seconds": round(ledger.queued_work, 6),
+                "queued_gpu_seconds": round(ledger.own_queued_work, 6),
                 "running_gpu_seconds": round(ledger.running_work, 6),
             },
-            "queue": [_ticket(t, now) for t in ledger.queue[:LONGEST_QUEUE_SHOWN]],
+            "queue": [_ticket(t, now) for t in ledger.own_queue[:LONGEST_QUEUE_SHOWN]],
             "pods": [_pod(gateway, monitor, now) for monitor in gateway.pods.monitors],
             "estimator": {
                 "sojourn_margin": ledger.sojourns.factor,
@@ -184,9 +184,9 @@ def gauges(gateway: Gateway) -> Iterable[Metric]:
     """Everything that has a value now."""
     ledger = gateway.scheduler.ledger
     single: dict[str, tuple[str, float]] = {
-        "punctual_queue_requests": ("Requests that wait.", len(ledger.queue)),
+        "punctual_queue_requests": ("Requests that wait.", len(ledger.own_queue)),
         "punctual_running_requests": ("Requests that run.", ledger.running),
-        "punctual_queued_gpu_seconds": ("Work that waits.", ledger.queued_work),
+        "punctual_queued_gpu_seconds": ("Work that waits.", ledger.own_queued_work),
         "punctual_running_gpu_seconds": ("Work left of running requests.", ledger.running_work),
         "punctual_pods_available": ("Pods that take work.", len(ledger.pods)),
         "punctual_pods_known": ("Pods that were discovered.", len(list(gateway.pods.monitors))),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from punctual_admission.decision import examine
+from punctual_admission.decision import decide, examine
 from punctual_admission.ledger import Ledger
 from punctual_admission.outcomes import Outcome, Reason
 from punctual_admission.output_length import OutputLength
@@ -40,14 +40,16 @@ SPECS: tuple[Mapping[str, Any], ...] = (
     {"memory": {"gate": "Enabled"}, "quota": {"requestsPerMinute": 900}},
 )
 NOT_CALLS = {
-    "all_pods", "checkpoint", "flush", "lacks_memory", "length", "margin", "next_wakeup", "pods",
-    "queue", "queued_work", "quota_wait", "running", "running_work",
+    "all_pods", "checkpoint", "flush", "lacks_memory", "length", "margin", "memory_wait",
+    "next_wakeup", "own_queue", "own_queued_work", "pods", "queue", "queued_work", "quota_wait",
+    "running", "running_work",
 }  # fmt: skip
 """Public members of a ledger that change nothing, and the recorder's own."""
 WORDS = {
     "progressed": "token", "next_start": "start", "join_pod": "join", "suspend_pod": "suspend",
     "leave_pod": "leave", "observe_foreign": "foreign", "apply_policy": "policy",
-    "forecast": "view", "observe_memory": "memory",
+    "forecast": "view", "observe_memory": "memory", "observe_peer": "peer",
+    "lose_peer": "lose",
 }  # fmt: skip
 
 
@@ -119,13 +121,17 @@ class Driver:
 
     def meddle(self) -> None:
         ledger, running = self.ledger, self.running()
-        deed = self.rng.randrange(7)
+        deed = self.rng.randrange(9)
         if deed == 0 and running:
             ledger.requeue(running[0], self.now, 0.05)
-        elif deed == 1 and ledger.queue:
-            ledger.end(ledger.queue[-1], Outcome.CANCELLED, self.now)
+        elif deed == 1 and ledger.own_queue:
+            ledger.end(ledger.own_queue[-1], Outcome.CANCELLED, self.now)
         elif deed == 2 and running:
             ledger.end(running[-1], Outcome.LATE, self.now, Reason.DEADLINE_EXCEEDED)
+        elif deed == 7:
+            self.hear()
+        elif deed == 8:
+            ledger.lose_peer("other")
         elif deed == 6:
             ledger.observe_memory("a", self.rng.choice((None, 500)))
         elif deed == 3:
@@ -136,9 +142,15 @@ class Driver:
             ledger.leave_pod("b")
             ledger.join_pod("c" if self.rng.random() < 0.5 else "b", MODEL, self.now)
 
+    def hear(self) -> None:
+        waiting = [request(1000 + number, self.now, 16) for number in range(self.rng.randrange(4))]
+        running = {"a": [Foreign(5), Foreign(7, 3)][: self.rng.randrange(3)]}
+        self.ledger.observe_peer("other", waiting, running, self.now)
+
     def watch(self) -> None:
         ledger, typical = self.ledger, request(0, self.now, 64)
         examine(ledger.policy, ledger, typical, self.now)
+        decide(ledger.policy, ledger, typical, self.now)
         ledger.jitter()
         self.now += 0.0005
         self.offer()
@@ -287,6 +299,7 @@ def test_after_a_gap_nothing_is_compared_and_the_dropped_lines_are_counted() -> 
     ledger = record(Ledger(build_policy({})), lines)
     driver = Driver(ledger, 8)
     driver.run(50)
+    ledger.flush()
     del lines.lines[10:]
     lines.put(ledger.checkpoint() | {"dropped": 7})
     driver.run(50)

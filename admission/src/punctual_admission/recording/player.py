@@ -15,8 +15,8 @@ from punctual_admission.recording.recorder import FORMAT, Line, decision_line, e
 from punctual_admission.ticket import Request, Ticket
 
 _WORDS = (
-    "complete drain end foreign held jitter join leave memory policy requeue start suspend token "
-    "view wake"
+    "complete drain end foreign held jitter join leave lose memory peer policy regret requeue "
+    "start suspend token view wake"
 )
 CALLS = frozenset(_WORDS.split())
 """Words of the calls that may stand before a decision."""
@@ -102,7 +102,7 @@ class Player:
         self._tickets = {
             ticket.sequence: ticket
             for ticket in (
-                *self.ledger.queue,
+                *self.ledger.own_queue,
                 *(t for pod in self.ledger.all_pods for t in pod.residents.values()),
             )
         }
@@ -202,11 +202,22 @@ class Player:
     def _view(self, ledger: Ledger, now: float) -> None:
         ledger.forecast(now)
 
+    def _peer(self, ledger: Ledger, now: float, peer: str, waiting: Any, running: Any) -> None:
+        ledger.observe_peer(peer, decode(waiting), decode(running), now)
+
+    def _lose(self, ledger: Ledger, _: None, peer: str) -> None:
+        ledger.lose_peer(peer)
+
     def _memory(self, ledger: Ledger, _: None, pod_id: str, tokens: int | None) -> None:
         ledger.observe_memory(pod_id, tokens)
 
     def _held(self, ledger: Ledger, now: float, request: dict[str, Any]) -> None:
         ledger.held(Request(**request), now)
+
+    def _regret(
+        self, ledger: Ledger, now: float, request: dict[str, Any], cost: float, wait: float
+    ) -> None:
+        ledger.regret(Request(**request), cost, wait, now)
 
     def _jitter(self, ledger: Ledger, _: None) -> None:
         ledger.jitter()

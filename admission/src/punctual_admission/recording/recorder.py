@@ -14,7 +14,7 @@ comes from before can compare. Random numbers begin again there from a seed that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Protocol, TypeVar
 
@@ -112,7 +112,8 @@ class RecordingLedger(Ledger):
         finally:
             self._tape.inside = False
         ended = self._tape.take_ended()
-        if ticket is not None or ended:
+        # with peers, also a vain call counts: from when on a slot is left to somebody else
+        if ticket is not None or ended or self._peers:
             started = None if ticket is None else [ticket.sequence, ticket.pod]
             self._note(now, "start", started, ended)
         return ticket
@@ -152,7 +153,8 @@ class RecordingLedger(Ledger):
             super().wake(now)
         finally:
             self._tape.inside = False
-        if ended := self._tape.take_ended():
+        ended = self._tape.take_ended()
+        if ended or self._peers:
             self._note(now, "wake", ended)
 
     # --- pods and policy ---------------------------------------------------------------------
@@ -180,6 +182,24 @@ class RecordingLedger(Ledger):
         super().observe_foreign(pod_id, seen)
         self._note(None, "foreign", pod_id, encode(seen))
 
+    def observe_peer(
+        self,
+        peer: str,
+        waiting: Iterable[Request],
+        running: Mapping[str, Sequence[Foreign]],
+        now: float,
+    ) -> None:
+        """What another gateway holds, as `Ledger`."""
+        seen = list(waiting)
+        super().observe_peer(peer, seen, running, now)
+        runs = {pod_id: list(foreign) for pod_id, foreign in running.items()}
+        self._note(now, "peer", peer, encode(seen), encode(runs))
+
+    def lose_peer(self, peer: str) -> None:
+        """Another gateway has gone, as `Ledger`."""
+        super().lose_peer(peer)
+        self._note(None, "lose", peer)
+
     def observe_memory(self, pod_id: str, tokens: int | None) -> None:
         """How much memory a pod has, as `Ledger`."""
         super().observe_memory(pod_id, tokens)
@@ -205,6 +225,12 @@ class RecordingLedger(Ledger):
         if not self._tape.inside:
             self._note(now, "held", request_fields(request))
         return super().held(request, now)
+
+    def regret(self, request: Request, cost: float, wait: float, now: float) -> float:
+        """As `Ledger`: what is known of the shorter ones is renewed by whoever asks."""
+        if not self._tape.inside:
+            self._note(now, "regret", request_fields(request), cost, wait)
+        return super().regret(request, cost, wait, now)
 
     def jitter(self) -> float:
         """As `Ledger`: the next random number."""
