@@ -71,8 +71,9 @@ class Load:
         command += [f"--seconds={seconds}", f"--rate={rate}", *options]
         run = f"{shlex.join(command)} >/tmp/log 2>&1 || cat /tmp/log"
         script = f"{run}; cat /tmp/rows.jsonl; echo {MARK}"
-        kubectl.apply(load_pod(self.name, script, avoid))
-        wait_until(lambda: self._phase() != "Pending", f"pod/{self.name} has started", seconds=90)
+        pod = load_pod(self.name, script, avoid)
+        kubectl.apply(pod)
+        wait_until(lambda: self._started(pod), f"pod/{self.name} has started", seconds=90)
 
     def wait(self) -> Outcomes:
         """Wait until every request has ended; raises AssertionError when the pod breaks."""
@@ -87,6 +88,15 @@ class Load:
         rows = [json.loads(line) for line in lines if line.startswith("{")]
         assert rows, "\n".join(lines)
         return Outcomes(rows)
+
+    def _started(self, pod: dict[str, Any]) -> bool:
+        """Whether it runs; one that the node could not start is made again."""
+        status = self._kubectl.json("get", "pod", self.name)["status"]
+        if "StartError" in json.dumps(status.get("containerStatuses", ())):
+            self._kubectl("delete", "pod", self.name)
+            self._kubectl.apply(pod)
+            return False
+        return status.get("phase") != "Pending"
 
     def _phase(self) -> str:
         return str(self._kubectl.json("get", "pod", self.name)["status"].get("phase"))
