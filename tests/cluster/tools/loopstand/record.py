@@ -114,6 +114,9 @@ def replay(looks: list[Look], spec: dict[str, Any]) -> list[tuple[float, int]]:
     """
     target = _quantity(spec["metrics"][0]["external"]["target"]["averageValue"])
     hpa = Autoscaler(spec["minReplicas"], spec["maxReplicas"], behaviour_of(spec["behavior"]))
+    first = looks[0]
+    # the recording begins in the middle: what was recommended before is the count that there is
+    hpa.decide(first.at, first.present, first.present, [_just(target, first.present)])
     found: list[tuple[float, int]] = []
     last, version = -SYNC_SECONDS, ""
     for look in looks:
@@ -123,6 +126,11 @@ def replay(looks: list[Look], spec: dict[str, Any]) -> list[tuple[float, int]]:
         metric = Metric(Target.AVERAGE_VALUE, target, look.value)
         found.append((look.at, hpa.decide(look.at, look.present, look.present, [metric])))
     return steps(found)
+
+
+def _just(target: float, count: int) -> Metric:
+    """A value for which this count is right."""
+    return Metric(Target.AVERAGE_VALUE, target, target * count)
 
 
 def behaviour_of(given: dict[str, Any]) -> Behaviour:
