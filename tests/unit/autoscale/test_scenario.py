@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import dataclasses
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
-from punctual_lab.experiments.scenario import build_scenario, known_scenarios, read_scenario
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from punctual_lab.experiments.scenario import (
+    Scenario,
+    build_scenario,
+    known_scenarios,
+    read_scenario,
+)
 
 
 @pytest.mark.parametrize("name", known_scenarios())
@@ -74,3 +79,12 @@ def test_missing_and_broken_files_are_named(tmp_path: Path) -> None:
     broken.write_text("load: [")
     with pytest.raises(ValueError, match="must be YAML"):
         read_scenario(str(broken))
+
+
+def test_readme_names_every_field_and_its_example_is_one() -> None:
+    text = (Path(__file__).parents[3] / "lab" / "README.md").read_text()
+    part = text.split("## Scenarios of the autoscaler")[1].split("\n## ")[0]
+    for field in dataclasses.fields(Scenario):
+        assert field.name in {"name", "segments"} or f"`{field.name}`" in part, field.name
+    example = part.split("```yaml\n")[1].split("```")[0]
+    assert build_scenario("example", yaml.safe_load(example)).seconds == 1800

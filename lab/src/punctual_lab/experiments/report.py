@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from punctual_lab.experiments import (
+    autoscale,
     bound,
     burst,
     estimation,
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 def collect_experiments(recorded: bool) -> list[Experiment]:
     """The experiments in the order of the page."""
     rules = [fairness, tiers, quotas, memory, offers, leaving, observe]
-    modules = [theory, sweep, bound, burst, *rules, estimation, noise, retries]
+    modules = [theory, sweep, bound, burst, *rules, estimation, noise, retries, autoscale]
     return [cast("Experiment", module) for module in (*modules, *([trace] if recorded else []))]
 
 
