@@ -96,7 +96,7 @@ class Load:
             self._kubectl("delete", "pod", self.name)
             self._kubectl.apply(pod)
             return False
-        return status.get("phase") != "Pending"
+        return bool(status.get("phase") != "Pending")
 
     def _phase(self) -> str:
         return str(self._kubectl.json("get", "pod", self.name)["status"].get("phase"))
