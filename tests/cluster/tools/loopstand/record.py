@@ -134,9 +134,11 @@ def _just(target: float, count: int) -> Metric:
 
 
 def behaviour_of(given: dict[str, Any]) -> Behaviour:
-    """The laboratory's form of an autoscaler's `behavior`."""
+    """The laboratory's form of an autoscaler's `behavior`; its tolerance is the same both ways."""
     up, down, usual = given.get("scaleUp", {}), given.get("scaleDown", {}), Behaviour()
+    tolerance = up.get("tolerance")
     return Behaviour(
+        tolerance=usual.tolerance if tolerance is None else _quantity(tolerance),
         up_window=up.get("stabilizationWindowSeconds", usual.up_window),
         down_window=down.get("stabilizationWindowSeconds", usual.down_window),
         up_rates=_rates(up) or usual.up_rates,
