@@ -127,5 +127,6 @@ async def running(
             await stand.until(lambda: gateway.ready)
             yield stand
     finally:
+        gateway.scheduler.hub.end()
         await runner.cleanup()
         await gateway.close()

@@ -10,12 +10,14 @@ import uuid
 from typing import TYPE_CHECKING
 
 from punctual_admission.outcomes import Outcome, Reason
+from punctual_admission.policy import Backend
 from punctual_admission.ticket import Refusal, Request, Ticket
 from punctual_gateway.connections import Connections
 from punctual_gateway.decision_log import DecisionLog
 from punctual_gateway.discovery import DnsDiscovery, StaticDiscovery
 from punctual_gateway.metrics import KNOWN_DECLINES, OTHER, UNFINISHED, Metrics
 from punctual_gateway.own_work import OwnWork
+from punctual_gateway.peers import Peers
 from punctual_gateway.pods import Pods, build_session
 from punctual_gateway.policy_file import LoadedPolicy, PolicyFile
 from punctual_gateway.retry_budget import RetryBudget
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
     from multidict import CIMultiDictProxy
 
-    from punctual_admission.policy import Backend, Policy
+    from punctual_admission.policy import Policy
     from punctual_gateway.discovery import Discovery
     from punctual_gateway.settings import Settings
 
@@ -62,7 +64,8 @@ class Gateway:
         self._tasks: list[asyncio.Task[None]] = []
         self.session = build_session()
         self.connections = Connections()
-        self.pods = Pods(self.scheduler, self.session, settings, self.own_work)
+        self.peers = Peers(self.scheduler, self.session, self.scheduler.hub.name)
+        self.pods = Pods(self.scheduler, self.session, settings, self.own_work, self.peers)
 
     @property
     def policy(self) -> Policy:
@@ -93,6 +96,9 @@ class Gateway:
                 self.policy_file.watch(self.settings.policy_interval), name="policy file"
             ),
         ]
+        peers = build_peer_discovery(self.settings)
+        if peers is not None:
+            self._tasks.append(asyncio.create_task(self.peers.follow(peers), name="peers"))
         for task in self._tasks:
             task.add_done_callback(_report)
 
@@ -101,6 +107,7 @@ class Gateway:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.peers.close()
         await self.pods.close()
         self.scheduler.close()
         self._close_decision_log()
@@ -232,6 +239,19 @@ def build_discovery(settings: Settings, backend: Callable[[], Backend]) -> Disco
     if settings.backend_dns is not None:
         return DnsDiscovery(settings.backend_dns, settings.dns_interval)
     return StaticDiscovery(settings.backends)
+
+
+def build_peer_discovery(settings: Settings) -> Discovery | None:
+    """Where other gateways are looked for; None: nowhere."""
+    if settings.peer_slices is None or settings.backend_slices is None:
+        return StaticDiscovery(settings.peers) if settings.peers else None
+    from punctual_gateway.endpoint_slices import (  # noqa: PLC0415  # 0.1 s of imports
+        EndpointSliceDiscovery,
+    )
+
+    service, _, port = settings.peer_slices.rpartition(":")
+    own = Backend(service=service, port=int(port))
+    return EndpointSliceDiscovery(settings.backend_slices, lambda: own)
 
 
 def _report(task: asyncio.Task[None]) -> None:

@@ -78,6 +78,7 @@ async def serve(settings: Settings, gateway: Gateway | None = None) -> int:
         await stopping.wait()
         await drain(gateway, loop)
     finally:
+        gateway.scheduler.hub.end()
         await runner.cleanup()
         await gateway.close()
     return 0

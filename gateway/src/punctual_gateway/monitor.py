@@ -28,6 +28,8 @@ from punctual_gateway.capacity import (
 from punctual_gateway.connections import Address
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from punctual_admission.pool import Pod
     from punctual_gateway.own_work import OwnWork
     from punctual_gateway.scheduler import Scheduler
@@ -54,6 +56,7 @@ class Monitor:
         session: aiohttp.ClientSession,
         settings: Settings,
         own: OwnWork,
+        peers: Container[str] = (),
     ) -> None:
         self.url = url
         self.address = Address.parse(url)
@@ -68,7 +71,7 @@ class Monitor:
         self._scheduler = scheduler
         self._session = session
         self._settings = settings
-        self._own = own
+        self._own, self._peers = own, peers
         self._heard: float | None = None
         self._watch: asyncio.TimerHandle
         self._stuck_until = 0.0
@@ -198,16 +201,19 @@ class Monitor:
         return f"{address}/{report.instance}" if report.instance else address
 
     def _observe_foreign(self, report: Report, pod_id: str) -> None:
-        foreign = [r.foreign for r in report.residents if r.id not in self._own]
+        foreign = [
+            r.foreign for r in report.residents if r.id not in self._own and r.id not in self._peers
+        ]
         known = self._known()
         load = (report.raw or {}).get("requests")
         if known is not None and not self.speaks_capacity and load is not None:
             expected = self._scheduler.ledger.policy.requests.default_max_tokens
             since = self._scheduler.now - self._settings.poll_interval
             ours = len(known.residents) + self._own.recent(pod_id, since)
-            others = max(load - ours, 0)
+            shared = len(known.foreign) - len(known.reported)
+            others = max(load - ours - shared, 0)
             foreign = [Foreign(expected)] * others
-        if known is not None and tuple(foreign) != known.foreign:
+        if known is not None and tuple(foreign) != known.reported:
             self._scheduler.ledger.observe_foreign(pod_id, foreign)
 
     def _known(self) -> Pod | None:

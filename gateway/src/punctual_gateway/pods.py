@@ -11,7 +11,7 @@ import aiohttp
 from punctual_gateway.monitor import Monitor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
     from punctual_gateway.discovery import Discovery
     from punctual_gateway.own_work import OwnWork
@@ -39,11 +39,12 @@ class Pods:
         session: aiohttp.ClientSession,
         settings: Settings,
         own: OwnWork,
+        peers: Container[str] = (),
     ) -> None:
         self._scheduler = scheduler
         self._session = session
         self._settings = settings
-        self._own = own
+        self._own, self._peers = own, peers
         self._monitors: dict[str, Monitor] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.discovered = asyncio.Event()
@@ -83,7 +84,9 @@ class Pods:
             self._monitors.pop(url).leave()
         for url in sorted(urls - self._monitors.keys()):
             log.info("pod %s has come", url)
-            monitor = Monitor(url, self._scheduler, self._session, self._settings, self._own)
+            monitor = Monitor(
+                url, self._scheduler, self._session, self._settings, self._own, self._peers
+            )
             self._monitors[url] = monitor
             self._tasks[url] = asyncio.create_task(monitor.run(), name=f"monitor {url}")
         self._scheduler.pump()

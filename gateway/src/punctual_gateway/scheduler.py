@@ -17,6 +17,7 @@ from punctual_admission.policy import Policy
 from punctual_admission.recording.recorder import RecordingLedger, Sink, record, stop
 from punctual_admission.retry_after import retry_delay
 from punctual_admission.ticket import Refusal, Request, State, Ticket
+from punctual_gateway.peers import Hub
 
 SOONEST = 0.001
 """Resolution of the event loop's timers in seconds: an earlier wake would come too soon."""
@@ -33,6 +34,8 @@ class Scheduler:
         """One future for each waiting request, by the ticket's sequence."""
         self._timer: asyncio.TimerHandle | None = None
         self._idle: asyncio.Future[None] | None = None
+        self.hub = Hub(self)
+        """Tells other gateways what waits and runs here."""
         self.last_progress: dict[str, float] = {}
         """When each pod last made a token, by pod id."""
 
@@ -103,6 +106,7 @@ class Scheduler:
         self.ledger.progressed(ticket, now, tokens)
         if ticket.pod is not None:
             self.last_progress[ticket.pod] = now
+        self.hub.changed(tokens=True)
 
     def complete(self, ticket: Ticket) -> Outcome:
         """The whole answer has come."""
@@ -122,11 +126,17 @@ class Scheduler:
         self.ledger.requeue(ticket, self.now, pause)
         self.pump()
 
-    def pump(self) -> None:
-        """Start what can start, and set the timer for what comes next."""
+    def pump(self, *, tell: bool = True) -> None:
+        """Start what can start, and set the timer for what comes next.
+
+        Other gateways are told, unless nothing has started and it was they who told this one.
+        """
         now, ledger = self.now, self.ledger
         while (ticket := ledger.next_start(now)) is not None:
             self._release(ticket)
+            tell = True
+        if tell:
+            self.hub.changed()
         self._set_timer(now)
         if self._idle is not None and self.empty and not self._idle.done():
             self._idle.set_result(None)

@@ -150,6 +150,8 @@ class Server(web.Server):
             arrival = http.arrival if isinstance(http, TimedRequest) else time.monotonic()
             return await Exchange(self._gateway, http, route, arrival, name).run()
         path = http.path
+        if path == "/peers" and http.method == "GET":
+            return await self._gateway.scheduler.hub.serve(http)
         get = self._gets.get(path)
         if get is None:
             get = self._find_model(path)

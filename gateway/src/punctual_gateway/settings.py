@@ -25,6 +25,10 @@ class Settings:
     port: int = 8080
     tokenizer: Path | None = None
     poll_interval: float = 0.2
+    peers: tuple[str, ...] = ()
+    """Base URLs of other gateways over the same pods; one that is this process is left out."""
+    peer_slices: str | None = None
+    """`service:port` of the gateways' own Service, in the namespace of `backend_slices`."""
     policy_interval: float = 0.5
     dns_interval: float = 2.0
     body_timeout: float = 10.0
@@ -51,6 +55,8 @@ def parse_settings(arguments: Sequence[str]) -> Settings:
         parser.error(
             "one of --backend (once or more), --backend-dns or --backend-slices must be given"
         )
+    if given.peer_slices is not None and given.backend_slices is None:
+        parser.error("--peer-slices must be given with --backend-slices")
     return Settings(
         policy=given.policy,
         backends=tuple(dict.fromkeys(given.backend)),
@@ -60,6 +66,8 @@ def parse_settings(arguments: Sequence[str]) -> Settings:
         port=given.port,
         tokenizer=given.tokenizer,
         poll_interval=given.poll_interval_ms / 1000,
+        peers=tuple(dict.fromkeys(given.peer)),
+        peer_slices=given.peer_slices,
         policy_interval=given.policy_interval_ms / 1000,
         dns_interval=given.dns_interval_ms / 1000,
         body_timeout=given.body_timeout_seconds,
@@ -91,6 +99,19 @@ def _build_parser() -> argparse.ArgumentParser:
         metavar="NAMESPACE",
         help="follow the EndpointSlices of the policy's `backend.service`; without a value in the "
         "namespace that POD_NAMESPACE names",
+    )
+    add(
+        "--peer",
+        type=base_url,
+        action="append",
+        default=[],
+        help="URL of another gateway over the same pods, repeatable: they share one queue",
+    )
+    add(
+        "--peer-slices",
+        type=host_port,
+        metavar="SERVICE:PORT",
+        help="follow the EndpointSlices of the gateways' own Service, with --backend-slices",
     )
     add("--host", default="127.0.0.1", help="address to listen on")
     add("--port", type=_between(0, 65535), default=8080, help="port to listen on; 0: any")

@@ -61,6 +61,7 @@ def snapshot(gateway: Gateway) -> bytes:
             "signals": signals.describe(gateway.signals),
             "retry_budget": gateway.retry_budget.tokens,
             "decision_log": _decision_log(gateway),
+            "peers": sorted(gateway.peers.connected),
             "started_at": gateway.started_at,
         }
     )
