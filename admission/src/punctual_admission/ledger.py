@@ -46,7 +46,7 @@ START_CHANCE = 0.5
 
 
 class Ledger(SharedQueue):
-    """Queue, tickets and pods behind one policy; implements `decision.PoolView`."""
+    """Queue, tickets and pods behind one policy; implements `view.PoolView`."""
 
     def __init__(
         self,
