@@ -216,10 +216,12 @@ class Forecast:
         self, tracks: Sequence[Track], newcomer: Item, test: Lateness
     ) -> bool:
         """Whether the newcomer is late even if nobody followed: followers only make it later."""
+        if test.completes and not self._crowded_out(newcomer, self._start[0], test):
+            return False  # whether it is late after all is seen when all are seated
         for track in tracks:
             if [True for _, _, item in track.ends if item is newcomer]:
                 track.copy().drain()
-        return test.late(newcomer) or self._crowded_out(newcomer, self._start[0], test)
+        return test.completes or test.late(newcomer)
 
     def _judge(self, order: Sequence[Item], newcomer: Item, test: Lateness) -> Trial:
         """Whether everybody in `order`, and everybody who runs, is on time, or late anyway."""
@@ -381,34 +383,33 @@ def _walk_full(tracks: Sequence[Track], items: Sequence[Item], sequence: int, no
 
     Track.complete_next and Track.take_up written out, for this loop is the cost of a decision.
     """
-    heap = [(track.available_at(now), track.index, track) for track in tracks]
+    heap = [(track.available_at(now), track.index, track, track.is_full) for track in tracks]
     heapify(heap)
     for item in items:
         sequence += 1
-        when, index, track = heap[0]
+        when, index, track, full = heap[0]
         ends, tokens = track.ends, item.output_tokens
-        if tokens <= 1 or track.held:
-            track.seat(item, when, sequence)
-            heapreplace(heap, (track.available_at(when), index, track))
-            continue
-        if len(ends) == track.slots:
-            item.start = track.free_at = when
-            track.virtual = last = ends[0][0]
+        if full and tokens > 1:
+            last = ends[0][0]
             heapreplace(ends, (last + tokens - 1, sequence, item))[2].end = when
+            item.start = when
             time = when + track.prefill_base + track.prefill_token * item.prompt_tokens
-            while ends[0][0] == last:
-                heappop(ends)[2].end = when
-        elif track.free_at <= track.time:
+            if ends[0][0] == last:
+                full, track.free_at = False, when
+                while ends[0][0] == last:
+                    heappop(ends)[2].end = when
+        elif tokens > 1 and not track.held and track.free_at <= track.time:
             # A neighbour ended in the same step as the one that made room before.
-            item.start = time = track.time
-            time += track.prefill_base + track.prefill_token * item.prompt_tokens
-            last = track.virtual
+            item.start, last = track.time, track.virtual
+            time = track.time + track.prefill_base + track.prefill_token * item.prompt_tokens
             heappush(ends, (last + tokens - 1, sequence, item))
+            full = track.is_full
         else:
             track.seat(item, when, sequence)
-            heapreplace(heap, (track.available_at(when), index, track))
+            heapreplace(heap, (track.available_at(when), index, track, track.is_full))
             continue
         item.first_token = track.time = time
-        if len(ends) == track.slots:
-            when = time + (ends[0][0] - last) * track.steps[-1]
-        heapreplace(heap, (when, index, track))
+        track.virtual = last
+        if full:
+            when = time + (ends[0][0] - last) * track.full_step
+        heapreplace(heap, (when, index, track, full))

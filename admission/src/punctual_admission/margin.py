@@ -32,10 +32,14 @@ class Margin:
         self._ordered: list[tuple[float, int]] = []
         self._weight = 0
         self._factor = PRIOR_FACTOR
+        self._stale = False
+        """Whether `_factor` has to be worked out again; not every mode asks for every margin."""
 
     @property
     def factor(self) -> float:
         """Stretch a predicted duration by this."""
+        if self._stale:
+            self._factor, self._stale = self._quantile(), False
         return self._factor
 
     @property
@@ -47,7 +51,7 @@ class Margin:
         """Keep another share of the promises, from the same records."""
         if confidence != self._confidence:
             self._confidence = confidence
-            self._factor = self._quantile()
+            self._stale = True
 
     def observe(self, actual_seconds: float, predicted_seconds: float) -> None:
         """Record one completed request."""
@@ -61,7 +65,7 @@ class Margin:
             oldest = self._newest.popleft()
             del self._ordered[bisect_left(self._ordered, oldest)]
             self._weight -= oldest[1]
-        self._factor = self._quantile()
+        self._stale = True
 
     def _quantile(self) -> float:
         missing = FULL_EVIDENCE - len(self._newest)

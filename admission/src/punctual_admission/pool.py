@@ -89,11 +89,13 @@ def work_left(pod: Pod) -> float:
     """GPU-seconds of the pod's running requests, own and foreign."""
     engine, work, steps = pod.engine, 0.0, 0.0
     for ticket in pod.residents.values():
-        if ticket.generated:
-            steps += ticket.remaining
+        request, generated = ticket.request, ticket.generated
+        left = ticket.remaining if ticket.length else max(request.output_tokens - generated, 1)
+        if generated:
+            steps += left
         else:
-            work += engine.prefill(ticket.request.prompt_tokens)
-            steps += ticket.remaining - 1
+            work += engine.prefill(request.prompt_tokens)
+            steps += left - 1
     work += engine.steps_cost(steps)
     for foreign in pod.foreign:
         work += _foreign_work(engine, foreign)

@@ -38,7 +38,7 @@ from math import exp, expm1
 
 WINDOW = 256
 """Offers that are remembered: some ten seconds of an overloaded pod."""
-REFRESH = 16
+REFRESH = 32
 """Offers after which what was worked out from them is worked out again."""
 GIVEN_UP = 0.5
 TURNED_AWAY = 1.5

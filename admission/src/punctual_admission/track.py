@@ -63,8 +63,8 @@ class Track:
     """
 
     __slots__ = (
-        "ends", "free_at", "held", "index", "pod_id", "prefill_base", "prefill_token", "slots",
-        "steps", "time", "uncertainty", "virtual",
+        "ends", "free_at", "full_step", "held", "index", "pod_id", "prefill_base", "prefill_token",
+        "slots", "steps", "time", "uncertainty", "virtual",
     )  # fmt: skip
 
     def __init__(self, index: int, pod: Pod, now: float) -> None:
@@ -73,6 +73,7 @@ class Track:
         self.pod_id = pod.id
         self.slots = engine.slots
         self.steps = engine.step_seconds
+        self.full_step = self.steps[-1]
         self.prefill_base = engine.prefill_base
         self.prefill_token = engine.prefill_per_token
         self.virtual = 0.0
@@ -132,7 +133,8 @@ class Track:
         """The same state, apart; items are shared, so a walk on the copy overwrites their times."""
         twin = object.__new__(Track)
         twin.index, twin.pod_id, twin.slots = self.index, self.pod_id, self.slots
-        twin.steps, twin.prefill_base = self.steps, self.prefill_base
+        twin.steps, twin.full_step = self.steps, self.full_step
+        twin.prefill_base = self.prefill_base
         twin.prefill_token, twin.virtual = self.prefill_token, self.virtual
         twin.time, twin.free_at, twin.uncertainty = self.time, self.free_at, self.uncertainty
         twin.ends, twin.held = self.ends.copy(), self.held.copy()
@@ -158,6 +160,11 @@ class Track:
         """Whether nobody holds one of the slots; where an end is overdue, somebody does."""
         return len(self.ends) + len(self.held) < self.slots
 
+    @property
+    def is_full(self) -> bool:
+        """Whether every slot is held by somebody who ends with a step to come."""
+        return len(self.ends) >= self.slots and not self.held
+
     def is_free(self, now: float) -> bool:
         """Whether a slot can be taken now."""
         return self.has_free_slot and self.free_at <= now
@@ -174,9 +181,11 @@ class Track:
         if now > begin:
             begin = begin - (begin - now + _SAME) // step * step if step else now
         prefill = self.prefill_base + self.prefill_token * item.prompt_tokens
-        return begin + prefill + (item.output_tokens - 1) * self.steps[
-            min(len(self.ends), self.slots - 1)
-        ]
+        return (
+            begin
+            + prefill
+            + (item.output_tokens - 1) * self.steps[min(len(self.ends), self.slots - 1)]
+        )
 
     def complete_next(self) -> None:
         """Go forward to the next end and free that slot."""
