@@ -411,6 +411,19 @@ ROWS: tuple[Row, ...] = (
                         f"{POLICY_NAME} {{{{pod}}}}",
                     ),
                 ),
+                width=6,
+            ),
+            Panel(
+                "Replicas that hear each other",
+                "Others that each replica shares its queue with: one less than there are.",
+                "short",
+                (
+                    Query(
+                        gauge("punctual_peers", "max", "punctual_dev_policy, pod"),
+                        f"{POLICY_NAME} {{{{pod}}}}",
+                    ),
+                ),
+                width=6,
             ),
             Panel(
                 "Conditions that are not True",
@@ -424,6 +437,7 @@ ROWS: tuple[Row, ...] = (
                         "{{policy}} {{type}}: {{reason}}",
                     ),
                 ),
+                width=6,
             ),
             Panel(
                 "Operator and metrics adapter",
@@ -443,6 +457,7 @@ ROWS: tuple[Row, ...] = (
                         "adapter answers {{status}} per second",
                     ),
                 ),
+                width=6,
             ),
         ),
     ),

@@ -224,6 +224,9 @@ def gauges(gateway: Gateway) -> Iterable[Metric]:
             written.dropped,
         )
     yield _policy_info(gateway)
+    if gateway.settings.peers or gateway.settings.peer_slices:
+        connected: dict[Labels, float] = {(): float(len(gateway.peers.connected))}
+        yield gauge("punctual_peers", "Other gateways that share their queue.", connected)
     margins: dict[Labels, float] = {
         ("sojourn",): ledger.sojourns.factor,
         ("service",): ledger.services.factor,

@@ -97,7 +97,8 @@ def _gateway(folder: Path, backend: str) -> Iterator[int]:
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "punctual_gateway", "--policy", str(path), "--port", "0"),
-            *("--backend", backend, "--backend", NOBODY, "--load-window-seconds", "3"),
+            *("--backend", backend, "--backend", NOBODY, "--peer", NOBODY),
+            *("--load-window-seconds", "3"),
         ],
         stderr=subprocess.PIPE,
         text=True,
