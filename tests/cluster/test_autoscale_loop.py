@@ -78,10 +78,10 @@ async def test_steady_load_hardly_changes_the_count(
     """At most once in twenty minutes, with a stabilisation of five minutes; an hour in three."""
     steady = {"pods": 4, "scaleDownStabilisationSeconds": 300}
     async with loop.scenario(own_namespace, **steady) as stand:
-        begun, settled, ended = await stand.play((2.6, 300), (2.6, 1200), seed=seed)
+        begun, settled, ended = await stand.play((2.6, 360), (2.6, 1200), seed=seed)
         print(stand.describe(settled))
         assert len(stand.recorder.counts(settled, ended)) - 1 <= 1
-        assert stand.load.between(begun + quick(60), ended).refused < 0.01
+        assert stand.load.between(begun + quick(FIRST), ended).refused < 0.01
         assert not stand.load.all.lost
         assert_arithmetic_agrees(stand)
 
