@@ -42,7 +42,7 @@ TURNED_AWAY = ("refused", "expired")
 """At once, or at its turn when it could not be answered in time any more."""
 ADAPTER = "deployment/punctual-metrics-adapter"
 
-pytestmark = [pytest.mark.autoscale, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.autoscale
 
 
 @pytest.fixture
@@ -116,6 +116,7 @@ def wait_count(course: Course, count: int, seconds: float) -> None:
     )
 
 
+@pytest.mark.timeout(900)
 def test_pool_follows_a_step_of_the_load_up_and_down(service: Service, course: Course) -> None:
     """From 0.6 to 4.8 pods of work: under 1 % is refused 90 s after a pod start; then to one."""
     calm, _ = play(service, 0.6, WINDOW + 20)
@@ -132,6 +133,7 @@ def test_pool_follows_a_step_of_the_load_up_and_down(service: Service, course: C
     assert 6 <= most <= 9
 
 
+@pytest.mark.timeout(900)
 def test_pool_keeps_its_size_while_gateway_model_and_adapter_are_replaced_or_gone(
     service: Service, release: Release, course: Course
 ) -> None:
