@@ -13,15 +13,17 @@ DNS_PORT = 53
 
 
 def build_network_policy(policy: AdmissionPolicy) -> Manifest:
-    """In: HTTP from anywhere. Out: names, the API server, and the model pods' port."""
+    """In: HTTP from anywhere. Out: names, the API server, the model pods' port, other replicas."""
+    own = {"matchLabels": selector_labels(policy.name)}
     spec = {
-        "podSelector": {"matchLabels": selector_labels(policy.name)},
+        "podSelector": own,
         "policyTypes": ["Ingress", "Egress"],
         "ingress": [{"ports": [_port(HTTP_PORT_NAME)]}],
         "egress": [
             {"ports": [_port(DNS_PORT, "UDP"), _port(DNS_PORT)]},
             {"ports": [_port(port) for port in API_SERVER_PORTS]},
             {"to": [{"podSelector": {}}], "ports": [_port(policy.decision.backend.port)]},
+            {"to": [{"podSelector": own}], "ports": [_port(HTTP_PORT_NAME)]},
         ],
     }
     return build_head(policy, "networking.k8s.io/v1", "NetworkPolicy") | {"spec": spec}
