@@ -98,6 +98,7 @@ async def test_rising_load_is_followed_without_refusals_and_without_a_step_back(
     assert counts == sorted(counts)
     assert stand.load.between(begun, ended).refused < 0.01
     assert not stand.load.all.lost
+    assert_arithmetic_agrees(stand)
 
 
 @long
@@ -112,6 +113,7 @@ async def test_short_burst_costs_refusals_while_it_lasts_and_none_afterwards(sta
         top = counts.index(max(counts))
         assert counts == sorted(counts[:top]) + sorted(counts[top:], reverse=True)
     assert not stand.load.all.lost
+    assert_arithmetic_agrees(stand)
 
 
 @long
@@ -127,6 +129,7 @@ async def test_pool_shrinks_to_its_minimum_and_grows_again_without_a_lost_reques
     assert stand.load.between(fallen + quick(15), risen).refused < 0.01
     caught_up = risen + stand.pod_start + quick(CAUGHT_UP)
     assert stand.load.between(caught_up, ended).refused < 0.01
+    assert_arithmetic_agrees(stand)
 
 
 @long
@@ -145,6 +148,7 @@ async def test_pool_grows_although_every_request_is_refused_for_minutes(
         assert grown[0] - begun <= quick(CAUGHT_UP)
         assert stand.load.between(begun + stand.pod_start + quick(CAUGHT_UP), ended).refused < 0.01
         assert not stand.load.all.lost
+        assert_arithmetic_agrees(stand)
 
 
 @long
