@@ -6,8 +6,8 @@ import pytest
 
 from punctual_admission.fields import PolicyError
 from punctual_admission.ledger import Ledger
-from punctual_admission.outcomes import Outcome, Reason
 from punctual_admission.limits import SizeClass
+from punctual_admission.outcomes import Outcome, Reason
 from punctual_admission.service_time import ServiceModel
 from punctual_admission.shares import LENT_AFTER, Shares, class_of
 from support.admission import admitted, ask, exact_ledger, make_policy, refused
