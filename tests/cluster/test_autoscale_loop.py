@@ -47,12 +47,16 @@ async def stand(loop: Loop, own_namespace: str) -> AsyncIterator[Stand]:
 
 def assert_arithmetic_agrees(stand: Stand) -> None:
     """The laboratory's autoscaler decides the same on the same values, at most two looks apart."""
-    looks = stand.recorder.looks
-    real = steps((one.at, one.decided) for one in looks if one.decided)
-    simulated = replay([one for one in looks if one.decided], stand.recorder.spec)
-    assert [count for _, count in simulated] == [count for _, count in real]
-    for (at, _), (there, _) in zip(simulated[1:], real[1:], strict=True):
-        assert abs(at - there) <= 2 * SYNC_SECONDS
+    looks = [one for one in stand.recorder.looks if one.decided]
+    real = steps((one.at, one.decided) for one in looks)
+    simulated = replay(looks, stand.recorder.spec)
+    apart = 2 * SYNC_SECONDS
+    common = min(len(real), len(simulated))
+    # of what happens at the very end one of them may not have had the time
+    assert all(at > looks[-1].at - apart for at, _ in real[common:] + simulated[common:])
+    assert [count for _, count in simulated[:common]] == [count for _, count in real[:common]]
+    for (at, _), (there, _) in zip(simulated[1:common], real[1:common], strict=True):
+        assert abs(at - there) <= apart
 
 
 async def test_step_of_the_load_is_caught_up_within_a_pod_start_and_ninety_seconds(
