@@ -46,3 +46,13 @@ def test_no_mode_beats_the_bound(mode: str, load: float) -> None:
     for model in (reference.reference_model(), ServiceModel((0.0084, 0.01), 0.009)):
         world = World(reference.reference_policy(reference.MODES[mode]), [PodSpec(model)])
         assert tally(world.run(arrivals))["good"] <= bound_on_time(arrivals, model)
+
+
+@pytest.mark.parametrize("load", [1.0, 2.25])
+def test_displacement_has_almost_all_of_the_bound(load: float) -> None:
+    """99 % of what a schedule that knows the future has on time, and nothing late."""
+    arrivals, model = reference.reference_arrivals(load, 300.0, 1), reference.reference_model()
+    policy = reference.reference_policy(reference.MODES["Predictive + displacement"])
+    counts = tally(World(policy, [PodSpec(model)]).run(arrivals))
+    assert counts["late"] == 0
+    assert counts["good"] >= 0.99 * bound_on_time(arrivals, model)
