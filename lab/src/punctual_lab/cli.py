@@ -34,6 +34,7 @@ COMMANDS = {
     "replay": "punctual_lab.experiments.replay",
     "estimation": "punctual_lab.experiments.estimation",
     "noise": "punctual_lab.experiments.noise",
+    "gateways": "punctual_lab.experiments.gateways",
     "offers": "punctual_lab.experiments.offers",
     "quotas": "punctual_lab.experiments.quotas",
     "tiers": "punctual_lab.experiments.tiers",

@@ -27,6 +27,8 @@ import yaml
 from punctual_admission.fields import camel
 from punctual_admission.outcomes import Outcome
 from punctual_admission.policy import Mode, Policy, policy_from_spec
+from punctual_lab.compare.plan import ComparisonPlan
+from punctual_lab.compare.runner import run_comparison
 from punctual_lab.decision_log import read_lines
 from punctual_lab.experiments.frame import (
     Options,
@@ -36,6 +38,8 @@ from punctual_lab.experiments.frame import (
     run_experiment,
 )
 from punctual_lab.experiments.tally import tally
+from punctual_lab.policies import DEADLINE, DISPLACING, PREDICTIVE
+from punctual_lab.processes import Stack
 from punctual_lab.report.document import Block, Command, Note, TableBlock, Text
 from punctual_lab.simulate.recorded import History, RecordedWorld, read_history
 
@@ -46,6 +50,10 @@ if TYPE_CHECKING:
 NAME = "replay"
 TITLE = "A live run, decided again and simulated"
 HELP = "make each decision of a log again exactly; simulate its run, as it was and what if"
+SECONDS, QUICK_SECONDS = 40.0, 8.0
+LIVE_MODES = (DEADLINE, PREDICTIVE, DISPLACING)
+"""Those whose decisions hang on predictions."""
+SIMULATED_ENGINE = ("--engine=sim", "--sim-step-ms=8")
 ALWAYS_SHOWN = (Outcome.GOOD, Outcome.LATE, Outcome.REFUSED, Outcome.EXPIRED)
 
 
@@ -73,7 +81,11 @@ class WhatIf:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the log and what to change."""
     parser.add_argument(
-        "path", type=Path, help="a decision log, or what compare or demo wrote: reports/demo"
+        "path",
+        type=Path,
+        nargs="?",
+        help="a decision log, or what compare or demo wrote (reports/demo); absent: a live run of "
+        "its own, whose engine sleeps instead of computing",
     )
     parser.add_argument("--pods", type=int, help="what if there were so many pods, from the start")
     parser.add_argument("--slots", type=int, help="what if each ran so many requests at once")
@@ -124,9 +136,29 @@ def _read_setting(given: str) -> tuple[str, Any]:
 
 def measure(options: Options) -> Summary:
     """Each log decided again and simulated."""
-    path, what_if = options.extra["path"], options.extra.get("what_if", WhatIf())
+    path, what_if = options.extra.get("path"), options.extra.get("what_if", WhatIf())
+    if path is None:
+        path = run_live(options)
     runs = {log.stem: replay_log(log, what_if) for log in find_logs(path)}
     return {"runs": runs, "path": str(path), "what_if": what_if.changes}
+
+
+def run_live(options: Options) -> Path:
+    """A comparison of its own; returns its folder."""
+    seconds = QUICK_SECONDS if options.quick else SECONDS
+    plan = ComparisonPlan(
+        seconds=seconds,
+        seed=options.seed,
+        modes=LIVE_MODES,
+        service_repeats=1,
+        probe_repeats=1,
+        burst_rounds=2,
+        server_arguments=SIMULATED_ENGINE,
+    )
+    folder = options.folder / NAME / "live"
+    with Stack(folder / "logs") as stack:
+        run_comparison(plan, folder, stack, options.console)
+    return folder
 
 
 def find_logs(path: Path) -> list[Path]:

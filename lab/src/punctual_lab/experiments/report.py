@@ -12,12 +12,14 @@ from punctual_lab.experiments import (
     burst,
     estimation,
     fairness,
+    gateways,
     leaving,
     memory,
     noise,
     observe,
     offers,
     quotas,
+    replay,
     retries,
     sweep,
     theory,
@@ -42,7 +44,8 @@ NAME = "report"
 HELP = "run every experiment and write one page with all of them"
 LEAD = (
     "Everything below runs the gateway's own admission code on virtual time: the same decisions, "
-    "no network and no GPU. Each section names the command that makes it again."
+    "no network and no GPU. The last two sections hold it against real gateways in front of a "
+    "model server whose engine sleeps. Each section names the command that makes it again."
 )
 
 
@@ -75,7 +78,8 @@ def run(args: argparse.Namespace) -> int:
 def collect_experiments(recorded: bool) -> list[Experiment]:
     """The experiments in the order of the page."""
     rules = [fairness, tiers, quotas, memory, offers, leaving, observe]
-    modules = [theory, sweep, bound, burst, *rules, estimation, noise, retries, autoscale]
+    modules = [theory, sweep, bound, burst, *rules, estimation, noise, retries, autoscale, gateways]
+    modules.append(replay)
     return [cast("Experiment", module) for module in (*modules, *([trace] if recorded else []))]
 
 
