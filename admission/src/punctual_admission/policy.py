@@ -218,6 +218,14 @@ class Requests:
     )
 
 
+class DecisionLogs(StrEnum):
+    """Where every decision is written down."""
+
+    OFF = "Off"
+    STDOUT = "Stdout"
+    """The gateway's standard output, one line of JSON a decision."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refusals:
     """How a refusal looks."""
@@ -269,6 +277,10 @@ class Policy:
     estimate: Estimate = section(Estimate, "How service times are predicted.")
     requests: Requests = section(Requests, "Bounds on what a request may ask for.")
     refusals: Refusals = section(Refusals, "How a refusal looks.")
+    decision_log: DecisionLogs = choice(
+        DecisionLogs.OFF,
+        "Whether every decision is written with all that flows into it, for `punctual-lab replay`.",
+    )
     RULES: ClassVar = (
         (
             "(has(self.tiers) ? self.tiers.map(t, t.reservedPercent).sum() : 0) + "

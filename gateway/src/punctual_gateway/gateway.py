@@ -10,7 +10,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from punctual_admission.outcomes import Outcome, Reason
-from punctual_admission.policy import Backend
+from punctual_admission.policy import Backend, DecisionLogs
 from punctual_admission.ticket import Refusal, Request, Ticket
 from punctual_gateway.connections import Connections
 from punctual_gateway.decision_log import DecisionLog
@@ -212,9 +212,9 @@ class Gateway:
     def _follow_decision_log(self) -> None:
         """Begin or end to write decisions, as command line and policy want it."""
         path = self.settings.decision_log
-        wanted = path is not None
+        wanted = path is not None or self.policy.decision_log is DecisionLogs.STDOUT
         if wanted and self.decision_log is None:
-            to_file = None if str(path) == "-" else path
+            to_file = None if path is None or str(path) == "-" else path
             self.decision_log = DecisionLog(to_file, self.settings.decision_log_bytes)
             self.scheduler.record(self.decision_log)
         elif not wanted:

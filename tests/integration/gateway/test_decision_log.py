@@ -54,6 +54,12 @@ async def ask_many(stand: Stand, count: int, seed: int) -> None:
             await asyncio.sleep(rng.expovariate(150))
 
 
+async def ask_in_turn(stand: Stand, count: int) -> None:
+    for _ in range(count):
+        async with stand.complete(2) as answer:
+            await answer.read()
+
+
 def play(path: Path) -> Player:
     player = Player()
     for line in read_lines(path):
@@ -93,3 +99,25 @@ async def test_without_a_log_nothing_is_recorded(
     stand = await start_gateway(await start_pod())
     assert type(stand.gateway.scheduler.ledger).__name__ == "Ledger"
     assert (await stand.stats())["decision_log"] is None
+
+
+async def test_the_policy_begins_and_ends_a_log_without_a_restart(
+    start_pod: StartPod,
+    start_gateway: StartGateway,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    stand = await start_gateway(await start_pod())
+    gateway = stand.gateway
+    await ask_in_turn(stand, 3)
+    stand.write_policy(policy_object(2, decisionLog="Stdout"))
+    await stand.until(lambda: gateway.decision_log is not None)
+    await ask_in_turn(stand, 5)
+    await stand.settle()
+    stand.write_policy(policy_object(3))
+    await stand.until(lambda: gateway.decision_log is None)
+    await ask_in_turn(stand, 3)
+    log = tmp_path / "collected"
+    log.write_text(capfd.readouterr().out)
+    player = play(log)
+    assert (player.decisions, player.differences, player.skipped) == (5, [], 0)

@@ -175,7 +175,7 @@ def test_parts_of_a_recorded_workload_are_added_up(
     [
         (["replay", "NOWHERE"], "must be a decision log or hold decisions/NAME.jsonl"),
         (["replay", "NOWHERE", "--pods", "0"], "--pods must be at least 1"),
-        (["replay", "NOWHERE", "--set", "mode"], "--set must be PATH=VALUE"),
+        (["replay", "NOWHERE", "--change", "mode"], "--change must be PATH=VALUE"),
         (["sweep", "--jobs", "0"], "--jobs must be at least 1"),
     ],
 )

@@ -163,7 +163,7 @@ def test_what_if_changes_pods_slots_deadline_and_policy(tmp_path: Path) -> None:
     assert good("--slots", "4") > was
     assert good("--deadline-ms", "6000") > was
     assert good("--mode", "Bounded") < was
-    assert good("--set", "queue.displacement=Longest", "--confidence", "95") > 0
+    assert good("--change", "queue.displacement=Longest", "--confidence", "95") > 0
 
 
 def test_a_log_that_was_not_decided_so_fails(

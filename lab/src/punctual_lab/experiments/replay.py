@@ -93,11 +93,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mode", choices=[mode.value for mode in Mode], help="what if the mode")
     parser.add_argument("--confidence", type=int, help="what if so many percent were promised")
     parser.add_argument(
-        "--set",
+        "--change",
         action="append",
         default=[],
         metavar="PATH=VALUE",
-        help="what if this field of the policy's spec: --set queue.displacement=Longest",
+        help="what if this field of the policy's spec: --change queue.displacement=Longest",
     )
     parser.add_argument("--limit", type=float, help="exit 1 above this share of differences")
     add_common_arguments(parser)
@@ -119,7 +119,7 @@ def read_what_if(args: argparse.Namespace) -> WhatIf:
         value = getattr(args, name)
         if value is not None and value < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
-    settings = [_read_setting(one) for one in args.set]
+    settings = [_read_setting(one) for one in args.change]
     if args.mode is not None:
         settings.append(("mode", args.mode))
     if args.confidence is not None:
@@ -130,7 +130,7 @@ def read_what_if(args: argparse.Namespace) -> WhatIf:
 def _read_setting(given: str) -> tuple[str, Any]:
     path, equals, value = given.partition("=")
     if not path or not equals:
-        raise ValueError(f"--set must be PATH=VALUE, got {given!r}")
+        raise ValueError(f"--change must be PATH=VALUE, got {given!r}")
     return path, yaml.safe_load(value)
 
 

@@ -69,7 +69,7 @@ def _template(policy: AdmissionPolicy, default: GatewayImage) -> Manifest:
         "terminationGracePeriodSeconds": grace_seconds(gateway),
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "topologySpreadConstraints": [_spread(policy.name)],
-        "containers": [_container(gateway, gateway.image or default.name)],
+        "containers": [_container(policy, gateway.image or default.name)],
         "volumes": [
             {"name": "policy", "configMap": {"name": name}},
             {"name": "tmp", "emptyDir": {"sizeLimit": "16Mi"}},
@@ -82,13 +82,14 @@ def _template(policy: AdmissionPolicy, default: GatewayImage) -> Manifest:
     return {"metadata": {"labels": child_labels(policy.name)}, "spec": spec}
 
 
-def _container(gateway: Gateway, image: str) -> dict[str, Any]:
+def _container(policy: AdmissionPolicy, image: str) -> dict[str, Any]:
+    gateway = policy.gateway
     memory = quantities.memory(gateway.memory_mebibytes)
     return {
         "name": CONTAINER,
         "image": image,
         "imagePullPolicy": str(gateway.image_pull_policy),
-        "args": build_arguments(gateway),
+        "args": build_arguments(policy),
         "env": [_from_field("POD_NAME", "metadata.name"), _namespace_variable()],
         "ports": [{"name": HTTP_PORT_NAME, "containerPort": HTTP_PORT, "protocol": "TCP"}],
         "resources": {
@@ -115,11 +116,13 @@ def _container(gateway: Gateway, image: str) -> dict[str, Any]:
     }
 
 
-def build_arguments(gateway: Gateway) -> list[str]:
-    """The command line of `punctual-gateway`."""
+def build_arguments(policy: AdmissionPolicy) -> list[str]:
+    """The command line of `punctual-gateway`; the replicas find one another by their Service."""
+    gateway = policy.gateway
     return [
         f"--policy={POLICY_FOLDER}/{POLICY_FILE}",
         "--backend-slices",
+        f"--peer-slices={child_name(policy.name)}:{HTTP_PORT}",
         "--host=0.0.0.0",
         f"--port={HTTP_PORT}",
         f"--drain-accept-seconds={gateway.accept_seconds}",
