@@ -108,7 +108,7 @@ def _counter_offer(case: Case, reason: Reason, now: float) -> CounterOffer | Non
 
 
 def _first_reason(case: Case) -> Reason | None:
-    for rule in RULES:
+    for rule in RULES_OF[case.policy.mode]:
         reason = rule(case)
         if reason is not None:
             return reason
@@ -151,7 +151,7 @@ def _try(
         trial = forecast.insert(place, newcomer, test)
     if trial.fits or not displaces(policy):
         return trial, None
-    if place == len(queue):
+    if place == len(queue) and trial.first_late is None:
         # At the tail only a walk of the whole queue tells who is the first to be late.
         trial = forecast.insert(place, newcomer, test)
     return find_displaced(forecast, queue, place, newcomer, test, view.pods[0].engine, trial)
@@ -210,9 +210,8 @@ def memory_exhausted(case: Case) -> Reason | None:
 
 def queue_full(case: Case) -> Reason | None:
     """As many wait as may wait; a request that starts at once does not wait."""
-    counted = case.policy.mode in (Mode.BOUNDED, Mode.DEADLINE)
     full = len(case.view.queue) >= case.policy.queue.maximum_requests
-    return Reason.QUEUE_FULL if counted and case.waits and full else None
+    return Reason.QUEUE_FULL if case.waits and full else None
 
 
 def work_limit(case: Case) -> Reason | None:
@@ -231,17 +230,15 @@ def pool_headroom_exhausted(case: Case) -> Reason | None:
 
 def deadline_unreachable(case: Case) -> Reason | None:
     """The promise would not hold, for this request or for an admitted one."""
-    if case.policy.mode is not Mode.PREDICTIVE or case.trial.fits:
-        return None
-    return Reason.DEADLINE_UNREACHABLE
+    return None if case.trial.fits else Reason.DEADLINE_UNREACHABLE
 
 
 def tier_share_exhausted(case: Case) -> Reason | None:
     """It would fit, but into room that is kept for other tiers or size classes."""
-    if case.policy.mode is not Mode.PREDICTIVE or not case.waits:
+    if not case.held or not case.waits:
         return None
     over = case.prediction.excess + case.held * case.prediction.margin > 0
-    return Reason.TIER_SHARE_EXHAUSTED if case.held and over else None
+    return Reason.TIER_SHARE_EXHAUSTED if over else None
 
 
 def shorter_first(case: Case) -> Reason | None:
@@ -266,6 +263,18 @@ RULES: tuple[Callable[[Case], Reason | None], ...] = (
     tier_share_exhausted,
     shorter_first,
 )
+_COUNTING = frozenset({queue_full})
+_PREDICTING = frozenset({deadline_unreachable, tier_share_exhausted, shorter_first})
+RULES_OF = {
+    mode: tuple(
+        rule
+        for rule in RULES
+        if (rule not in _PREDICTING or mode is Mode.PREDICTIVE)
+        and (rule not in _COUNTING or mode in (Mode.BOUNDED, Mode.DEADLINE))
+    )
+    for mode in Mode
+}
+"""Those of `RULES` that can apply in a mode."""
 NEVER_OBSERVED = frozenset({Reason.DRAINING, Reason.POOL_EXHAUSTED})
 """Reasons that hold whatever `enforcement` says: there is nothing to run the request on."""
 

@@ -175,7 +175,8 @@ class Forecast:
     def append(self, newcomer: Item, test: Lateness) -> Trial:
         """Try `newcomer` at the tail of the queue; its times are filled in either way."""
         if self._line is not None:
-            return Trial(self._line.append(newcomer, test), self._pods[0].id)
+            fits = self._line.append(newcomer, test)
+            return Trial(fits, self._pods[0].id, None if fits else len(self._queue))
         candidates = _candidates(self._walk(), newcomer, self.now)
         waits = bool(self._queue) or not candidates[0].is_free(self.now)
         if waits and newcomer.length is not None:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from punctual_admission.accounts import Accounts
 from punctual_admission.decision import Admission, decide
 from punctual_admission.displacement import displaces
-from punctual_admission.forecast import Forecast, Lateness, choose
+from punctual_admission.forecast import EPSILON, Forecast, Lateness, choose
 from punctual_admission.line import Ahead
 from punctual_admission.margin import Margin
 from punctual_admission.memory import free_memory, memory_wait, reservation
@@ -404,15 +404,25 @@ class Ledger(SharedQueue):
         return not self.policy.gates_memory or ticket.reserved <= free_memory(pod)
 
     def _start_in_time(self, ticket: Ticket, pod: Pod, now: float) -> bool:
-        if self.policy.expires:
-            test = Lateness(now, self.services.factor, self.policy.objective, START_CHANCE)
-            if test.late(_joined(ticket, pod, now)):
-                ticket.state, ticket.outcome = State.ENDED, Outcome.EXPIRED
-                ticket.reason = Reason.DEADLINE_EXCEEDED
-                self._ended(ticket)
-                return False
+        if self.policy.expires and self._is_late(ticket, pod, now):
+            ticket.state, ticket.outcome = State.ENDED, Outcome.EXPIRED
+            ticket.reason = Reason.DEADLINE_EXCEEDED
+            self._ended(ticket)
+            return False
         self._start(ticket, pod, now)
         return True
+
+    def _is_late(self, ticket: Ticket, pod: Pod, now: float) -> bool:
+        """Whether the ticket would be late if it joined the pod now."""
+        factor, objective = self.services.factor, self.policy.objective
+        if pod.residents or pod.foreign or ticket.length is not None:
+            test = Lateness(now, factor, objective, START_CHANCE)
+            return test.late(_joined(ticket, pod, now))
+        engine, request = pod.engine, ticket.request
+        due = pod.boundary(now) + engine.prefill(request.prompt_tokens)
+        if objective is Objective.COMPLETION:
+            due += (request.output_tokens - 1) * engine.step_seconds[0]
+        return now + (due - now) * factor > request.deadline + EPSILON
 
     def _start(self, ticket: Ticket, pod: Pod, now: float) -> None:
         begin = pod.boundary(now)

@@ -38,8 +38,8 @@ from math import exp, expm1
 
 WINDOW = 256
 """Offers that are remembered: some ten seconds of an overloaded pod."""
-REFRESH = 32
-"""Offers after which what was worked out from them is worked out again."""
+REFRESH = 64
+"""Offers after which what was worked out from them is worked out again; fewer at the start."""
 GIVEN_UP = 0.5
 TURNED_AWAY = 1.5
 _EVEN = 1e-3
@@ -89,7 +89,7 @@ class Regret:
         self._until_refresh -= 1
         if self._until_refresh <= 0:
             self._known.clear()
-            self._until_refresh = REFRESH
+            self._until_refresh = min(REFRESH, len(self._offers) // 4)
 
     def rush(self, size: tuple[int, int], cost: float, pods: int, now: float) -> Rush | None:
         """What is offered that costs less; None: nothing. `size` stands for what costs `cost`."""
