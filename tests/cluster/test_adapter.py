@@ -326,6 +326,44 @@ def test_two_replicas_share_one_certificate(
         assert second.stop() == 0
 
 
+def test_each_of_two_replicas_answers_by_itself(
+    adapter: AdapterProcess, gateways: Gateways, own_cluster: Cluster, tmp_path: Path
+) -> None:
+    """The one that is left says what both said: it has asked all gateways, too."""
+    kubectl = gateways.kubectl
+    kubectl.apply(policy())
+    gateways.run(ONE)
+    wait_value(kubectl, "punctual_offered_load", "2500m")
+    second = AdapterProcess(own_cluster, tmp_path)
+    second.start()
+    try:
+        adapter.stop()
+        second.wait_registered()
+        wait_value(kubectl, "punctual_offered_load", "2500m")
+    finally:
+        adapter.start()
+        adapter.wait_registered()
+        second.stop()
+    wait_value(kubectl, "punctual_offered_load", "2500m")
+
+
+def test_registration_that_was_edited_is_repaired(
+    adapter: AdapterProcess, own_cluster: Cluster
+) -> None:
+    kubectl = own_cluster.kubectl()
+    before = kubectl.json("get", "apiservice", API_SERVICE)["spec"]
+    kubectl(
+        "patch", "apiservice", API_SERVICE, "--type=merge",
+        "-p", json.dumps({"spec": {"caBundle": base64.b64encode(b"nobody").decode()}}),
+    )  # fmt: skip
+    wait_until(
+        lambda: kubectl.json("get", "apiservice", API_SERVICE)["spec"] == before,
+        "the registration is as it was",
+        seconds=20,
+    )
+    wait_until(lambda: bool(kubectl("get", "--raw", ROOT)), "it is reached", seconds=20)
+
+
 def test_registration_of_somebody_else_is_left_alone(
     own_cluster: Cluster, adapter: AdapterProcess, tmp_path: Path
 ) -> None:

@@ -99,25 +99,100 @@ def signals(load: float) -> dict[str, float]:
     return {"offered_load": load, "arrivals_per_second": 1.0}
 
 
+LOADS = (2.8, 4.8, 5.3, 5.5, 2.0, 0.0, 0.001, 3.0)
+
+
 @pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("tolerance", [None, 0, 25])
 def test_autoscaler_sets_the_count_that_the_arithmetic_of_the_laboratory_says(
-    adapter: AdapterProcess, gateways: Gateways
+    tolerance: int | None, adapter: AdapterProcess, gateways: Gateways
 ) -> None:
-    """Up, within the tolerance, and down: each count is decided from the one before."""
+    """Up, within the tolerance, down when idle and up again: each from the count before."""
     kubectl = gateways.kubectl
-    kubectl.apply([policy(autoscaling=SCALING), deployment(4)])
+    scaling = SCALING if tolerance is None else SCALING | {"tolerancePercent": tolerance}
+    kubectl.apply([policy(autoscaling=scaling), deployment(4)])
     replica = gateways.run(signals(2.8))
     adapter.wait_rounds(2)
     kubectl.apply(scaler(kubectl))
     count = 4
-    for load in (2.8, 4.8, 5.3, 5.5, 2.0, 0.0):
+    counts = []
+    for load in LOADS:
         replica.signals = signals(load)
-        simulated = Autoscaler(1, MOST, Behaviour(down_window=0.0))
+        share = 0.1 if tolerance is None else tolerance / 100
+        simulated = Autoscaler(1, MOST, Behaviour(share, down_window=0.0))
         metric = Metric(Target.AVERAGE_VALUE, 0.7, load)
         count = simulated.decide(0.0, count, count, [metric])
         adapter.wait_rounds(2)
         wait_replicas(kubectl, count)
-    assert count == 1
+        counts.append(count)
+    assert counts[-3:] == [1, 1, 5]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_pool_of_minimum_zero_goes_to_none_when_idle_and_back_by_what_is_refused(
+    adapter: AdapterProcess, gateways: Gateways
+) -> None:
+    """At zero pods the gateway refuses, and the work that it refused asks for pods."""
+    kubectl = gateways.kubectl
+    kubectl.apply([policy(autoscaling=SCALING | {"minimumReplicas": 0}), deployment(2)])
+    replica = gateways.run(signals(1.4))
+    adapter.wait_rounds(2)
+    kubectl.apply(scaler(kubectl))
+    wait_replicas(kubectl, 2)
+    for load, count in ((0.0, 0), (0.002, 1), (4.8, 7), (0.0, 0)):
+        replica.signals = signals(load)
+        wait_replicas(kubectl, count)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_window_for_scaling_down_follows_the_time_that_pods_took_to_start(
+    own_cluster: Cluster, own_namespace: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    install(own_cluster)
+    kubectl = own_cluster.kubectl(own_namespace)
+    started_pod(kubectl)
+    operator = OperatorProcess(own_cluster, tmp_path_factory.mktemp("operator"))
+    operator.start("--attention-seconds=1")
+    try:
+        kubectl.apply([service(), policy(autoscaling={"targetName": "pool"})])
+
+        def look() -> bool:
+            behaviour = kubectl.json("get", "hpa", "gpt2-pool")["spec"]["behavior"]
+            assert behaviour["scaleDown"]["stabilizationWindowSeconds"] == 1020
+            return True
+
+        wait_until(look, "the window is five starts of 200 s, in whole minutes", seconds=60)
+    finally:
+        operator.stop()
+
+
+def started_pod(kubectl: Kubectl) -> None:
+    """A model pod that was ready 200 s after it was scheduled."""
+    pod: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "model-0", "labels": {"app": "pods"}},
+        # no scheduler: it would say that there is no node
+        "spec": {
+            "schedulerName": "none",
+            "containers": [{"name": "model", "image": "example.invalid/model:1"}],
+        },
+    }
+    times = {"PodScheduled": "2026-11-29T10:00:00Z", "Ready": "2026-11-29T10:03:20Z"}
+    conditions = [
+        {"type": kind, "status": "True", "lastTransitionTime": when} for kind, when in times.items()
+    ]
+    kubectl.apply(pod)
+    status = {"phase": "Running", "conditions": conditions}
+    kubectl.apply(
+        pod | {"status": status},
+        "--subresource=status",
+        "--field-manager=kubelet",
+        "--force-conflicts",
+    )
 
 
 @pytest.mark.slow

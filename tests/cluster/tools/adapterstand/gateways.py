@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
 import threading
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
@@ -14,7 +15,11 @@ from aiohttp import web
 from testcluster.kubectl import Kubectl
 
 PORT = 8080
-_addresses = (f"127.78.{high}.{low}" for high in range(256) for low in range(1, 255))
+_begin = os.getpid()
+_addresses = (
+    f"127.78.{(_begin + high) % 256}.{low}" for high in range(256) for low in range(1, 255)
+)
+"""Those of two runs at a time are not the same."""
 _numbers = itertools.count(1)
 
 
