@@ -111,11 +111,14 @@ def test_tracking_keeps_promises_through_a_slowdown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fixed estimate does not."""
-    shrink(monkeypatch, estimation, SECONDS=400.0, SLOWDOWN_LOADS=(1.0,), LOADS=(2.0,))
+    shrink(monkeypatch, estimation, SECONDS=400.0, SLOWDOWN_LOADS=(1.0,), LOADS=(1.0,))
+    shrink(monkeypatch, estimation, SLOW_LOADS=(), HABITS={"about half": (0.45, 0.55)})
     summary = call(tmp_path, "estimation")
     slowed = summary["speeds"]["1"]
     assert slowed["Fixed, no margin"]["late"] > 20 * slowed["Tracking"]["late"]
-    assert summary["lengths"]["about half, 2"]["maximum"]["lost"] > 0
+    known = summary["lengths"]["about half, 1"]
+    assert known["learned 99"]["lost"] < 0.01 < known["maximum"]["lost"]
+    assert known["learned 99"]["broken"] <= 0.01
 
 
 def test_a_margin_keeps_promises_and_a_probe_spares_the_first(
@@ -126,6 +129,7 @@ def test_a_margin_keeps_promises_and_a_probe_spares_the_first(
     summary = call(tmp_path, "noise")
     bare, _, kept = summary["margin"]
     assert kept["late"] + kept["expired"] < (bare["late"] + bare["expired"]) / 2
+    assert kept["good"] >= 0.99 * (kept["good"] + kept["late"] + kept["expired"])
     cold, probed = summary["probe"]
     assert probed["good"] > cold["good"]
 
