@@ -401,6 +401,21 @@ def test_autoscaler_in_trouble_leaves_the_gateway_ready(
     assert found(policy, observed, T.READY).status is Status.TRUE
 
 
+@pytest.mark.parametrize(
+    ("minimum", "desired", "reason"), [(0, 0, "ScaledToZero"), (0, 1, "NoPods"), (1, 0, "NoPods")]
+)
+def test_idle_pool_without_pods_is_well_where_its_autoscaler_wants_none(
+    minimum: int, desired: int, reason: str, make_policy: Any, healthy: Observed
+) -> None:
+    policy = make_policy(autoscaling={"targetName": "gpt2", "minimumReplicas": minimum})
+    idle = {("HorizontalPodAutoscaler", "gpt2-pool"): {"status": {"desiredReplicas": desired}}}
+    children = {**healthy.children, **idle}
+    observed = dataclasses.replace(healthy, endpoints=(), children=children)
+    finding = found(policy, observed, T.BACKENDS_DISCOVERED)
+    assert finding.reason == reason
+    assert (finding.status is Status.TRUE) is (reason == "ScaledToZero")
+
+
 def test_unchanged_cluster_gives_an_unchanged_status(make_policy: Any, healthy: Observed) -> None:
     policy = make_policy()
     first = build_status(policy, healthy, reconcile(policy, healthy, IMAGE), NOW)

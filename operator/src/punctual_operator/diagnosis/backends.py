@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from punctual_operator.conditions import ConditionType, Finding, false, true
+from punctual_operator.names import pool_scaler_name
 from punctual_operator.observed import BackendService, Observed
 from punctual_operator.policies import AdmissionPolicy
 from punctual_operator.reports import PodReport
@@ -42,6 +43,13 @@ def _service(policy: AdmissionPolicy, service: BackendService | None) -> Finding
 def _pods(policy: AdmissionPolicy, observed: Observed) -> Finding | None:
     name = policy.decision.backend.service
     selector = observed.service.selector if observed.service else ""
+    if not observed.endpoints and _is_idle(policy, observed):
+        return true(
+            KIND,
+            "ScaledToZero",
+            "nothing is asked for and the pool has no pods; requests are refused until the first "
+            "one, which they start, is ready",
+        )
     if not observed.endpoints:
         chosen = f"no pod has the labels '{selector}'" if selector else "it has no selector"
         return false(
@@ -58,6 +66,15 @@ def _pods(policy: AdmissionPolicy, observed: Observed) -> Finding | None:
             f"`kubectl describe pods -l {selector}`",
         )
     return None
+
+
+def _is_idle(policy: AdmissionPolicy, observed: Observed) -> bool:
+    """Whether the pool is without pods because its autoscaler wants none."""
+    scaling = policy.autoscaling
+    scaler = observed.children.get(("HorizontalPodAutoscaler", pool_scaler_name(policy.name)))
+    if scaling is None or scaling.minimum_replicas > 0 or scaler is None:
+        return False
+    return bool((scaler.get("status") or {}).get("desiredReplicas") == 0)
 
 
 def _reported(policy: AdmissionPolicy, observed: Observed) -> Finding | None:
