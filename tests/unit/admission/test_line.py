@@ -93,6 +93,14 @@ def test_sums_say_what_the_walk_says(
         assert (mine.fits, place_of(mine, gone, place)) == (true.fits, true.first_late)
 
 
+def test_a_last_step_that_is_under_way_ends_when_it_is_due() -> None:
+    """The slot falls free then, whoever else waits for the end of that step."""
+    pod = busy_pod(7, 16, 15, None)
+    pod.step_due = 0.03
+    line, walk = Forecast([pod], [], 0.02), walked(pod, [])
+    assert line.next_end() == walk.next_end() == 0.03
+
+
 def place_of(trial: Trial, gone: int | None, place: int) -> int | None:
     """The walk's places do not count the one left out."""
     late = trial.first_late

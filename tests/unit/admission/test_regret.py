@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from punctual_admission.ledger import Ledger
@@ -41,6 +41,7 @@ def test_what_exceeds_the_budget_is_lost_for_certain() -> None:
     assert rush.turned_away(0.5, 3.0, 2.0) == pytest.approx(5.0)
 
 
+@settings(deadline=None)
 @given(st.floats(0.2, 2.0), st.floats(0.01, 0.5), st.floats(0.0, 1.0), st.floats(0.01, 1.0))
 def test_more_load_and_more_waiting_never_lose_less(
     load: float, more: float, ahead: float, seconds: float
