@@ -74,6 +74,9 @@ class SharedQueue:
         known = self._peers.waiting(peer)
         heard = {request.id: request for request in waiting if request.deadline > now}
         for ticket in [t for t in known.values() if t.request.id not in heard]:
+            for ahead in self._queue[: self._place(ticket)]:
+                # if it has started, these were not waited for
+                ahead.overtaken = True
             self._forget_elsewhere(ticket)
         for request in [one for name, one in heard.items() if name not in known]:
             self._sequence += 1
@@ -94,7 +97,10 @@ class SharedQueue:
     def _forget_elsewhere(self, ticket: Ticket) -> None:
         """It no longer waits at its gateway."""
         del self._peers.waiting(ticket.peer)[ticket.request.id]
-        self._dequeue(bisect_left(self._queue, ticket.order, key=by_order))
+        self._dequeue(self._place(ticket))
+
+    def _place(self, ticket: Ticket) -> int:
+        return bisect_left(self._queue, ticket.order, key=by_order)
 
     def _merge_foreign(self) -> None:
         for pod in self._pods.values():

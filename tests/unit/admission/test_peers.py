@@ -124,6 +124,16 @@ def test_a_start_into_a_slot_that_was_taken_teaches_nothing() -> None:
     assert ledger.all_pods[0].speed.value == 1.0
 
 
+def test_who_is_overtaken_by_another_gateway_does_not_teach_how_long_waits_are() -> None:
+    ledger = busy()
+    first = admitted(ledger.offer(ask(1, tokens=5, budget=5.0), 0.0))
+    ledger.observe_peer(PEER, [elsewhere(1)], {"pod-0": [Foreign(5)]}, 0.1)
+    last = admitted(ledger.offer(ask(2, tokens=5, at=0.2, budget=20.0), 0.2))
+    ledger.observe_peer(PEER, [], {"pod-0": [Foreign(5)]}, 0.3)
+    assert first.overtaken
+    assert not last.overtaken
+
+
 def test_a_pods_own_report_and_what_peers_say_add_up() -> None:
     ledger = busy()
     ledger.observe_foreign("pod-0", [Foreign(2)])

@@ -11,8 +11,11 @@ import asyncio
 import random
 import re
 import sys
+import time
 import urllib.request
 from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from punctual_admission.outcomes import Outcome
 from punctual_admission.service_time import ServiceModel
@@ -162,6 +165,7 @@ def measure_live(options: Options) -> Summary:
                 _start_gateway(stack, str(policy), pod.url, url, urls if peers else ())
                 for url in urls
             ]
+            _wait_for_peers(urls, number - 1 if peers else 0)
             rows = run_async(_play_live(trace, urls, options.seed))
             live[_row_name(number, peers)] = count_live(rows, urls)
             for gateway in gateways:
@@ -178,6 +182,19 @@ def _start_gateway(
     for peer in peers:
         argv += ["--peer", peer]
     return stack.launch(f"gateway-{port}", argv, port=port)
+
+
+def _wait_for_peers(urls: Sequence[str], number: int) -> None:
+    """Until each gateway hears the others: a gateway tries again every half second."""
+    for url in urls:
+        while len(orjson.loads(_get(f"{url}/stats"))["peers"]) < number:
+            time.sleep(0.05)
+
+
+def _get(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310  # our own gateway
+        body: bytes = answer.read()
+        return body
 
 
 async def _play_live(trace: Trace, urls: Sequence[str], seed: int) -> list[RequestRow]:
@@ -210,8 +227,7 @@ def count_live(rows: Sequence[RequestRow], urls: Sequence[str]) -> Summary:
 
 
 def _declined(url: str) -> int:
-    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:  # noqa: S310  # our own
-        text = answer.read().decode()
+    text = _get(f"{url}/metrics").decode()
     found = re.findall(
         r'^punctual_declined_total\{code="deadline_unreachable"\} (\S+)', text, re.MULTILINE
     )
