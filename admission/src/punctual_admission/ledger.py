@@ -140,7 +140,7 @@ class Ledger(SharedQueue):
         """Answers that admitting the request would lose, by shorter ones that will come."""
         if self.policy.divides and self.accounts.is_kept(self.policy, request):
             return 0.0
-        rush = self._regret.rush(_size(request), cost, len(self.pods), now)
+        rush = self._regret.rush(cost, len(self.pods), now, request.budget)
         if rush is None:
             return 0.0
         return rush.turned_away(cost / len(self.pods), rush.load * wait, request.budget)
@@ -384,11 +384,12 @@ class Ledger(SharedQueue):
         if ticket.kept or len(self._queue) < 2 or self.policy.enforcement is Enforcement.OBSERVE:
             return False
         cost, pods = ticket.cost, len(self.pods)
-        rush = self._regret.rush(_size(ticket.request), cost, pods, now)
+        budget = ticket.request.budget
+        rush = self._regret.rush(cost, pods, now, budget)
         if rush is None:
             return False
         shorter = sum([one.cost for one in self._queue if one.cost < cost])
-        return rush.turned_away(cost / pods, shorter / pods, ticket.request.budget) > GIVEN_UP
+        return rush.turned_away(cost / pods, shorter / pods, budget) > GIVEN_UP
 
     def _pod_for(self, ticket: Ticket, now: float) -> Pod | None:
         pods = [pod for pod in self.pods if pod.free_slots and pod.paused_until <= now]
@@ -503,7 +504,3 @@ def _joined(ticket: Ticket, pod: Pod, now: float) -> Item:
     track.seat(item, now)
     track.drain()
     return item
-
-
-def _size(request: Request) -> tuple[int, int]:
-    return request.prompt_tokens, request.output_tokens

@@ -34,12 +34,16 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from math import exp, expm1
+from math import exp, expm1, floor, log2
 
-WINDOW = 256
-"""Offers that are remembered: some ten seconds of an overloaded pod."""
+WINDOW = 512
+"""Offers that are remembered: half a minute of an overloaded pod."""
+EVIDENCE = 64
+"""Offers that have to be known first; the first requests after a start are not turned away."""
+SIZES = 4
+"""Requests are told apart by cost in so many steps an octave, so that few have to be worked out."""
 REFRESH = 64
-"""Offers after which what was worked out from them is worked out again; fewer at the start."""
+"""Offers after which what was worked out from them is worked out again."""
 GIVEN_UP = 0.5
 TURNED_AWAY = 1.5
 _EVEN = 1e-3
@@ -78,7 +82,7 @@ class Regret:
 
     def __init__(self) -> None:
         self._offers: deque[tuple[float, float]] = deque()
-        self._known: dict[tuple[int, int], Rush | None] = {}
+        self._known: dict[int, Rush | None] = {}
         self._until_refresh = 0
 
     def observe(self, now: float, cost: float) -> None:
@@ -89,18 +93,23 @@ class Regret:
         self._until_refresh -= 1
         if self._until_refresh <= 0:
             self._known.clear()
-            self._until_refresh = min(REFRESH, len(self._offers) // 4)
+            self._until_refresh = REFRESH
 
-    def rush(self, size: tuple[int, int], cost: float, pods: int, now: float) -> Rush | None:
-        """What is offered that costs less; None: nothing. `size` stands for what costs `cost`."""
+    def rush(self, cost: float, pods: int, now: float, budget: float) -> Rush | None:
+        """What is offered that costs less; None: nothing, or too little is known.
+
+        A burst is no rush: what came within less than `budget` seconds counts as spread over it.
+        """
+        if len(self._offers) < EVIDENCE or cost <= 0:
+            return None
+        size = floor(log2(cost) * SIZES)
         if size not in self._known:
-            self._known[size] = self._shorter(cost, pods, now)
+            self._known[size] = self._shorter(2 ** (size / SIZES), pods, now, budget)
         return self._known[size]
 
-    def _shorter(self, cost: float, pods: int, now: float) -> Rush | None:
-        limit = cost * (1 - 1e-9)
+    def _shorter(self, limit: float, pods: int, now: float, budget: float) -> Rush | None:
         shorter = [one / pods for _, one in self._offers if 0 < one < limit]
-        seconds = now - self._offers[0][0] if self._offers else 0.0
+        seconds = max(now - self._offers[0][0], budget)
         if not shorter or seconds <= 0:
             return None
         work, squares = sum(shorter), sum([one * one for one in shorter])

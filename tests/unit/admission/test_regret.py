@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from punctual_admission.ledger import Ledger
 from punctual_admission.outcomes import Outcome, Reason
-from punctual_admission.regret import REFRESH, WINDOW, Regret, Rush
+from punctual_admission.regret import EVIDENCE, REFRESH, WINDOW, Regret, Rush
 from punctual_admission.service_time import ServiceModel
 from punctual_admission.ticket import Refusal, State, Ticket
 from support.admission import admitted, ask, exact_ledger, make_policy, refused
@@ -57,21 +57,36 @@ def test_more_load_and_more_waiting_never_lose_less(
 def test_a_rush_is_what_was_offered_that_is_shorter() -> None:
     """Load, variance and mean of the shorter ones, shared by the pods."""
     regret = Regret()
-    for second in range(10):
+    for second in range(EVIDENCE):
         regret.observe(float(second), 0.4)
         regret.observe(float(second), 2.0)
-    rush = regret.rush((1, 1), 2.0, 2, 10.0)
+    rush = regret.rush(2.0, 2, float(EVIDENCE), 2.0)
     assert rush is not None
     assert (rush.load, rush.variance, rush.mean) == pytest.approx((0.2, 0.04, 0.2))
-    assert regret.rush((0, 1), 0.4, 2, 10.0) is None
+    assert regret.rush(0.4, 2, float(EVIDENCE), 2.0) is None
+    assert regret.rush(0.0, 2, float(EVIDENCE), 2.0) is None
 
 
-def test_nothing_is_known_without_offers_or_without_time_between_them() -> None:
-    """Neither an empty memory nor a burst at one instant says how much is offered a second."""
-    assert Regret().rush((1, 1), 1.0, 1, 5.0) is None
-    burst = Regret()
-    burst.observe(5.0, 0.1)
-    assert burst.rush((1, 1), 1.0, 1, 5.0) is None
+def test_too_few_offers_say_nothing() -> None:
+    """The first requests after a start are not turned away on a guess."""
+    regret = Regret()
+    for number in range(EVIDENCE - 1):
+        regret.observe(number / 100, 0.1)
+    assert regret.rush(1.0, 1, 1.0, 2.0) is None
+
+
+def test_a_burst_counts_as_spread_over_the_budget() -> None:
+    """What comes at one instant does not go on at that rate."""
+    regret = Regret()
+    for _ in range(EVIDENCE):
+        regret.observe(5.0, 0.1)
+    rush = regret.rush(1.0, 1, 5.0, 8.0)
+    assert rush is not None
+    assert rush.load == pytest.approx(EVIDENCE * 0.1 / 8.0)
+    instant = Regret()
+    for _ in range(EVIDENCE):
+        instant.observe(5.0, 0.1)
+    assert instant.rush(1.0, 1, 5.0, 0.0) is None
 
 
 def test_old_offers_are_forgotten_and_what_was_worked_out_is_worked_out_again() -> None:
@@ -79,12 +94,12 @@ def test_old_offers_are_forgotten_and_what_was_worked_out_is_worked_out_again() 
     regret = Regret()
     for number in range(WINDOW - 1):
         regret.observe(number / 100, 0.1)
-    before = regret.rush((1, 1), 1.0, 1, 2.56)
-    regret.observe(2.56, 0.1)
-    assert regret.rush((1, 1), 1.0, 1, 2.57) is before
+    before = regret.rush(1.0, 1, 5.1, 2.0)
+    regret.observe(5.11, 0.1)
+    assert regret.rush(1.0, 1, 5.12, 2.0) is before
     for number in range(WINDOW + REFRESH):
         regret.observe(10.0 + number, 2.0)
-    assert regret.rush((1, 1), 1.0, 1, 300.0) is None
+    assert regret.rush(1.0, 1, 900.0, 2.0) is None
 
 
 def rushed_ledger(ended: list[Ticket], **spec: Any) -> Ledger:
@@ -121,8 +136,8 @@ def waiting_ledger(ended: list[Ticket], **spec: Any) -> tuple[Ledger, Ticket, Ti
     running = admitted(ledger.offer(ask(0, tokens=10, at=0.0), 0.0))
     admitted(ledger.offer(ask(1, tokens=20, at=0.0, budget=5.0), 0.0))
     admitted(ledger.offer(ask(2, tokens=12, at=0.0, budget=5.0), 0.0))
-    for number in range(3, 50):
-        at = number / 50
+    for number in range(3, 80):
+        at = number / 80
         assert isinstance(ledger.offer(ask(number, tokens=2, at=at, budget=0.1), at), Refusal)
     return ledger, running, ledger.queue[0]
 
@@ -157,8 +172,8 @@ def test_nobody_is_given_up_under_observe_or_with_a_reserved_share(spec: dict[st
     running = admitted(ledger.offer(ask(0, tokens=10, at=0.0), 0.0))
     long = admitted(ledger.offer(ask(1, tokens=20, at=0.0, budget=5.0), 0.0))
     admitted(ledger.offer(ask(2, tokens=12, at=0.0, budget=5.0), 0.0))
-    for number in range(3, 50):
-        ledger.offer(ask(number, tokens=2, at=number / 50, budget=0.1), number / 50)
+    for number in range(3, 80):
+        ledger.offer(ask(number, tokens=2, at=number / 80, budget=0.1), number / 80)
     ledger.progressed(running, 1.0, 10)
     ledger.complete(running, 1.0)
     assert ledger.next_start(1.0) is long

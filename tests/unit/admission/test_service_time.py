@@ -87,6 +87,16 @@ def test_the_margin_starts_at_its_prior() -> None:
     assert Margin(0.99).factor == PRIOR_FACTOR
 
 
+def test_the_prior_stands_in_for_records_that_are_missing() -> None:
+    """With half of the evidence the other half counts as 8 % late, and so does the margin."""
+    margin = Margin(0.99)
+    for _ in range(50):
+        margin.observe(1.0, 1.0)
+    assert margin.factor == PRIOR_FACTOR
+    margin.set_confidence(0.5)
+    assert margin.factor == 1.0
+
+
 def test_exact_predictions_shrink_the_margin_to_one() -> None:
     """After a hundred exact records nothing is left of the prior."""
     margin = Margin(0.99)
