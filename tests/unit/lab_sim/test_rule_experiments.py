@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from punctual_lab.cli import main
-from punctual_lab.experiments import leaving, memory, observe, offers, quotas, tiers
+from punctual_lab.cli import COMMANDS, main
+from punctual_lab.experiments import leaving, memory, observe, offers, quotas, report, tiers
 from punctual_lab.experiments.tally import share_good
 
 if TYPE_CHECKING:
@@ -96,3 +96,12 @@ def test_clients_that_take_the_offer_are_answered_with_fewer_tokens(cells: dict[
     assert 0 < every["shorter_tokens"] < every["asked_tokens"]
     assert every["good_tokens"] > 0.9 * none["good_tokens"]
     assert none["late"] + every["late"] == 0
+
+
+def test_the_page_of_all_has_each_rule_and_each_is_a_command() -> None:
+    """With a heading of its own."""
+    collected = report.collect_experiments(recorded=True)
+    names = [experiment.NAME for experiment in collected]
+    assert {"offers", "quotas", "tiers", "memory", "leaving", "observe"} <= set(names)
+    assert set(names) <= set(COMMANDS)
+    assert len(set(names)) == len({experiment.TITLE for experiment in collected}) == len(names)
