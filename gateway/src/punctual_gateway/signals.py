@@ -136,10 +136,14 @@ class Signals:
         return max(examine(ledger.policy, ledger, typical, now).prediction.wait, 0.0)
 
     def _cost_model(self) -> ServiceModel:
-        """The engine that costs are reckoned with: the last one known when no pod is there."""
+        """The engine that costs are reckoned with: the last one known when no pod is there.
+
+        A pod that takes no work now, because it is silent or drains, tells it as well.
+        """
         ledger = self._scheduler.ledger
-        if ledger.pods:
-            self._engine = ledger.pods[0].engine
+        pods = ledger.pods or (() if self._engine else ledger.all_pods)
+        if pods:
+            self._engine = pods[0].engine
         return self._engine or profile(ledger.policy.backend)
 
 

@@ -95,6 +95,7 @@ async def test_storm_of_retries_moves_the_offered_work_by_less_than_a_twentieth(
             async with stand.complete(16, headers=headers) as response:
                 assert response.status == 503
 
+    await stand.until(lambda: bool(stand.gateway.scheduler.ledger.all_pods))
     await asyncio.gather(*(ask(index, 1) for index in range(60)))
     calm = stand.gateway.offered_work
     await asyncio.gather(*(ask(index, 3) for index in range(60)))
