@@ -103,7 +103,8 @@ async def test_start_that_was_known_stays_when_pods_are_gone_or_cannot_be_listed
     starts = api.starts()
     api.pods = [pod(0, 45)]
     await starts.get("ns", "app=a")
-    for pods in ([], None):
+    unknown: tuple[list[dict[str, Any]] | None, ...] = ([], None)
+    for pods in unknown:
         api.pods, api.now = pods, api.now + 700.0
         assert await starts.get("ns", "app=a") == 45.0
     assert len(api.asked) == 3
