@@ -82,7 +82,7 @@ async def test_storm_of_retries_moves_the_offered_load_of_a_live_gateway_by_less
     policy.write_text(yaml.safe_dump(policy_object(deadline={"defaultMilliseconds": 500})))
     arguments = ["--policy", str(policy), "--port", "0", "--backend", pod.url]
     async with (
-        program("punctual_gateway", *arguments, "--load-window-seconds", "5") as gateway,
+        program("punctual_gateway", *arguments, "--load-window-seconds", "2") as gateway,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
     ):
         client = Client(gateway.url, session)
