@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from punctual_admission.outcomes import Outcome, Reason
 from punctual_admission.output_length import OutputLength
@@ -104,6 +104,9 @@ class State(StrEnum):
 @dataclass(slots=True, eq=False)
 class Ticket:
     """One admitted request. Only the ledger changes it."""
+
+    CACHES: ClassVar = frozenset({"item"})
+    """Attributes that are no knowledge: a checkpoint leaves them out."""
 
     request: Request
     sequence: int

@@ -82,7 +82,10 @@ class _Encoder:
         return ["o", number, _name(type(value)), self._encode_attributes(value)]
 
     def _encode_attributes(self, value: object) -> dict[str, Any]:
-        return {name: self.encode(one) for name, one in attributes(value)}
+        caches = getattr(type(value), "CACHES", ())
+        return {
+            name: None if name in caches else self.encode(one) for name, one in attributes(value)
+        }
 
 
 class _Decoder:
