@@ -32,15 +32,18 @@ class Kubectl:
 
     def __call__(self, *arguments: str, stdin: str | None = None) -> str:
         """Run kubectl and return its output, or raise `KubectlError`."""
-        done = subprocess.run(
-            [self.program, "--namespace", self.namespace, *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=SECONDS,
-            env={"KUBECONFIG": str(self.kubeconfig), "HOME": str(self.kubeconfig.parent)},
-        )
+        try:
+            done = subprocess.run(
+                [self.program, "--namespace", self.namespace, *arguments],
+                input=stdin,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=SECONDS,
+                env={"KUBECONFIG": str(self.kubeconfig), "HOME": str(self.kubeconfig.parent)},
+            )
+        except subprocess.TimeoutExpired as error:
+            raise KubectlError(arguments, f"no answer within {SECONDS} s") from error
         if done.returncode:
             raise KubectlError(arguments, done.stderr.strip())
         return done.stdout
