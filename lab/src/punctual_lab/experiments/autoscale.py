@@ -287,7 +287,8 @@ def _plot(name: str, start: str, signals: dict[str, Any]) -> Plot:
     set_title(refused, "share of the work refused")
     refused.set_xlabel("minutes")
     refused.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    pods.legend(loc="upper right", ncols=2, handlelength=1.4)
+    above = {"loc": "lower right", "bbox_to_anchor": (1.0, 0.98), "ncols": 5}
+    pods.legend(**above, handlelength=1.0, columnspacing=1.0, frameon=False)
     return Plot(
         build_svg(figure, f"autoscale-{name}-{start}"),
         f"The pods that each signal leads to, pod start {start} s",
