@@ -91,9 +91,9 @@ class Stand:
         scheduler = self.gateway.scheduler
         await self.until(lambda: scheduler.empty)
         ledger = scheduler.ledger
-        assert not ledger.queue
+        assert not ledger.own_queue
         assert not ledger.running
-        assert ledger.queued_work == 0
+        assert ledger.own_queued_work == 0
         assert all(not pod.residents for pod in ledger.all_pods)
         assert not scheduler.waiting
 
