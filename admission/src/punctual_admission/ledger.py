@@ -138,7 +138,8 @@ class Ledger(SharedQueue):
 
     def regret(self, request: Request, cost: float, wait: float, now: float) -> float:
         """Answers that admitting the request would lose, by shorter ones that will come."""
-        if self.policy.divides and self.accounts.is_kept(self.policy, request):
+        kept = self.policy.divides and self.accounts.is_kept(self.policy, request)
+        if kept or not self._has_one_slot():
             return 0.0
         rush = self._regret.rush(cost, len(self.pods), now, request.budget)
         if rush is None:
@@ -189,7 +190,7 @@ class Ledger(SharedQueue):
             pod = self._pod_for(ticket, now)
             if pod is None:
                 return None
-            if displaces(self.policy) and self._is_given_up(ticket, now):
+            if displaces(self.policy) and self._has_one_slot() and self._is_given_up(ticket, now):
                 self.end(ticket, Outcome.EXPIRED, now, Reason.DISPLACED)
                 self._ended(ticket)
                 continue
@@ -378,6 +379,12 @@ class Ledger(SharedQueue):
     def _order(self, ticket: Ticket) -> tuple[float, float]:
         edf = self.policy.queue.order is Order.EARLIEST_DEADLINE_FIRST
         return (ticket.request.deadline if edf else 0.0, ticket.sequence)
+
+    def _has_one_slot(self) -> bool:
+        """Whether all is served one after the other; with more slots others may end later without
+        somebody (Graham's anomaly), so nobody is given up unless the forecast has seen it.
+        """
+        return len(self.pods) == 1 and self.pods[0].slots == 1
 
     def _is_given_up(self, ticket: Ticket, now: float) -> bool:
         """Whether starting it now would lose more than it wins: what runs cannot be given up."""

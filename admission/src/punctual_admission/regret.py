@@ -26,6 +26,10 @@ answers, to win one. A request that has waited is given up at its turn if R > `G
 at its turn is turned away at once, which is kinder: at its arrival q is taken as rho times its
 wait, and the limit is `TURNED_AWAY`, higher because that is a guess.
 
+All this is for a pool of one slot. With more, one long request takes a part of the pool only, so
+there is little to win (measured: under 0.1 % of the answers), and giving up one can make others
+later.
+
 The ruin probability of a Brownian motion is in any textbook (Karlin and Taylor 1975, chapter 7);
 that loss is charged by the second of work follows Kelly's shadow prices (Kelly 1991).
 """

@@ -188,3 +188,22 @@ def test_who_waits_alone_is_started() -> None:
     ledger.progressed(running, 1.0, 10)
     ledger.complete(running, 1.0)
     assert ledger.next_start(1.0) is long
+
+
+def test_with_several_slots_nobody_is_given_up_unseen() -> None:
+    """Without somebody others may end later there, and that would break their promises."""
+    ended: list[Ticket] = []
+    policy = make_policy(queue=DISPLACING)
+    ledger = exact_ledger(policy, ServiceModel((0.1, 0.1), 0.1), ended=ended.append)
+    running = [admitted(ledger.offer(ask(n, tokens=10, at=0.0), 0.0)) for n in range(2)]
+    long = admitted(ledger.offer(ask(2, tokens=20, at=0.0, budget=5.0), 0.0))
+    admitted(ledger.offer(ask(3, tokens=12, at=0.0, budget=5.0), 0.0))
+    for number in range(4, 90):
+        assert isinstance(
+            ledger.offer(ask(number, tokens=2, at=number / 90, budget=0.1), number / 90), Refusal
+        )
+    for ticket in running:
+        ledger.progressed(ticket, 1.1, 10)
+        ledger.complete(ticket, 1.1)
+    assert ledger.next_start(1.1) is long
+    assert not ended
