@@ -46,6 +46,12 @@ class Client:
         await asyncio.gather(*tasks)
         return seen
 
+    async def first_signals(self) -> dict[str, Any]:
+        """The body of `/signals` as soon as the gateway has watched for one window."""
+        while (found := await self.signals())["signals"] is None:
+            await asyncio.sleep(0.1)
+        return found
+
     async def signals(self) -> dict[str, Any]:
         """The body of `/signals`."""
         async with self._session.get(f"{self._url}/signals") as response:
@@ -86,7 +92,7 @@ async def test_storm_of_retries_moves_the_offered_load_of_a_live_gateway_by_less
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
     ):
         client = Client(gateway.url, session)
-        before = await client.signals()
+        before = await client.first_signals()
         calm = await client.play(retries=0)
         refused = client.statuses[503]
         between = await client.signals()
