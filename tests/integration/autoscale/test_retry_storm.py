@@ -48,7 +48,7 @@ class Client:
 
     async def first_signals(self) -> dict[str, Any]:
         """The body of `/signals` as soon as the gateway has watched for one window."""
-        while (found := await self.signals())["signals"] is None:
+        while (found := await self.signals())["signals"] is None:  # noqa: ASYNC110  # a program's
             await asyncio.sleep(0.1)
         return found
 
