@@ -48,6 +48,7 @@ class Gateway:
         self.counter = load_counter(settings.tokenizer)
         self.scheduler = Scheduler(self.loaded.policy)
         self.metrics = Metrics()
+        self._export_tiers()
         self.own_work = OwnWork()
         self.retry_budget = RetryBudget()
         self.started_at = time.time()
@@ -174,6 +175,13 @@ class Gateway:
         if self.policy.tiers:
             self.metrics.tiers.add(tier, outcome.value)
 
+    def _export_tiers(self) -> None:
+        if tiers := self.policy.tiers:
+            names = ["", *(tier.name for tier in tiers)]
+            self.metrics.tiers.export(
+                (name, outcome.value) for name in names for outcome in Outcome
+            )
+
     def _spent(self, ticket: Ticket) -> float:
         """GPU-seconds that went into a ticket's tokens: none before the first has come."""
         pods = self.scheduler.ledger.all_pods
@@ -203,6 +211,7 @@ class Gateway:
     def _apply_policy(self, loaded: LoadedPolicy) -> None:
         self.loaded = loaded
         self.scheduler.ledger.apply_policy(loaded.policy)
+        self._export_tiers()
         self.scheduler.pump()
         self._follow_decision_log()
         log.info("policy generation %d is in force", loaded.generation)

@@ -54,6 +54,11 @@ class Count:
         self._labels = labels
         self.values: dict[tuple[str, ...], float] = dict.fromkeys(known, 0.0)
 
+    def export(self, known: Iterable[tuple[str, ...]]) -> None:
+        """Export these label values from now on, so that their first event is no gap to rates."""
+        for labels in known:
+            self.values.setdefault(labels, 0.0)
+
     def add(self, *labels: str, by: float = 1.0) -> None:
         """Count one, or a quantity."""
         self.values[labels] = self.values.get(labels, 0.0) + by

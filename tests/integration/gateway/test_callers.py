@@ -149,9 +149,23 @@ async def test_a_tier_has_its_deadline_and_is_counted(
     deadlines = [answer["X-Punctual-Deadline-Ms"] for answer in (quick, slow, plain)]
     assert deadlines == ["1500", "30000", "20000"]
     assert (await ask(stand, 500, X_Punctual_Tier="interactive"))[0] == 503
+    none = dict.fromkeys(["good", "late", "refused", "expired", "failed", "cancelled"], 0)
+    one = {**none, "good": 1}
     assert (await stand.stats())["tiers"] == {
-        "interactive": {"good": 1, "refused": 1}, "batch": {"good": 1}, "": {"good": 1},
+        "interactive": {**one, "refused": 1}, "batch": one, "": one,
     }  # fmt: skip
+
+
+async def test_tiers_are_exported_before_anybody_comes(
+    start_pod: StartPod, start_gateway: StartGateway
+) -> None:
+    tiers = [{"name": "gold", "defaultDeadlineMilliseconds": 1234}]
+    stand = await start_gateway(await start_pod(), tiers=tiers)
+    counted = (await stand.stats())["tiers"]
+    assert {name: sum(outcomes.values()) for name, outcomes in counted.items()} == {
+        "": 0,
+        "gold": 0,
+    }
 
 
 async def test_another_header_may_name_the_tier(
