@@ -65,9 +65,9 @@ def _need_helm() -> None:
         pytest.fail(str(error), pytrace=False)
 
 
-def render(namespace: str, *options: str) -> list[dict[str, Any]]:
+def render(namespace: str, *options: str, release: str = "punctual") -> list[dict[str, Any]]:
     """The chart's objects for this namespace."""
-    text = helm("template", "punctual", str(CHART), "--namespace", namespace, *options)
+    text = helm("template", release, str(CHART), "--namespace", namespace, *options)
     return [found for found in yaml.safe_load_all(text) if found]
 
 
@@ -174,9 +174,11 @@ def test_uninstalled_release_leaves_nothing_but_what_its_notes_name(
 ) -> None:
     """With every value on, each object of the release goes, but for the definition."""
     namespace = cluster.create_namespace("everything")
+    release = f"punctual-{namespace[-6:]}"
     kubectl = cluster.kubectl(namespace)
     common = ("--namespace", namespace)
-    values = ("--values", str(EVERYTHING), "--take-ownership")
+    # Other tests have left rights of the names that the adapter has in every release.
+    values = ("--values", str(EVERYTHING), "--take-ownership", "--force-conflicts")
 
     def there() -> list[str]:
         homes: dict[str, list[dict[str, Any]]] = {}
@@ -189,21 +191,22 @@ def test_uninstalled_release_leaves_nothing_but_what_its_notes_name(
             for name in kubectl(*look, f"--namespace={home}", stdin=text_of(of_it)).split()
         ]
 
-    objects = render(namespace, *values[:2])
+    objects = render(namespace, *values[:2], release=release)
     (crd,) = (one for one in objects if one["kind"] == "CustomResourceDefinition")
     definition = f"customresourcedefinition.apiextensions.k8s.io/{crd['metadata']['name']}"
     had_crd = definition in there()
     try:
-        helm("install", "punctual", str(CHART), *common, *values, kubeconfig=cluster.kubeconfig)
+        helm("install", release, str(CHART), *common, *values, kubeconfig=cluster.kubeconfig)
         assert len(there()) == len(objects)
-        notes = helm("get", "notes", "punctual", *common, kubeconfig=cluster.kubeconfig)
-        helm("uninstall", "punctual", *common, kubeconfig=cluster.kubeconfig)
+        notes = helm("get", "notes", release, *common, kubeconfig=cluster.kubeconfig)
+        helm("uninstall", release, *common, kubeconfig=cluster.kubeconfig)
         assert f"delete customresourcedefinition {crd['metadata']['name']}" in notes
         wait_until(lambda: there() == [definition], "only the definition is left")
         labelled = ("get", "pods,replicasets,secrets,configmaps", "-o", "name")
-        selector = "--selector=app.kubernetes.io/instance=punctual"
+        selector = f"--selector=app.kubernetes.io/instance={release}"
         wait_until(lambda: not kubectl(*labelled, selector), "nothing made of these is left")
     finally:
+        helm("uninstall", release, "--ignore-not-found", *common, kubeconfig=cluster.kubeconfig)
         if not had_crd:
             kubectl("delete", "crd", crd["metadata"]["name"], "--ignore-not-found")
         cluster.delete_namespace(namespace)
