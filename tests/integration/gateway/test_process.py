@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,11 @@ from gateway_stand.process import program
 from gateway_stand.stand import policy_object
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from gateway_stand.fake_pod import FakePod
+    from gateway_stand.process import Program
     from integration.gateway.conftest import StartPod
 
 BODY = {"model": "lab", "prompt": [1, 2, 3], "max_tokens": 4}
@@ -41,6 +44,14 @@ async def wait_ready(url: str, client: aiohttp.ClientSession) -> None:
         await asyncio.sleep(0.02)
 
 
+@contextlib.asynccontextmanager
+async def serving(*args: str) -> AsyncIterator[tuple[Program, aiohttp.ClientSession]]:
+    """A gateway that is ready, and a client."""
+    async with program("punctual_gateway", *args) as gateway, aiohttp.ClientSession() as client:
+        await wait_ready(gateway.url, client)
+        yield gateway, client
+
+
 async def ask(url: str, client: aiohttp.ClientSession) -> int:
     """Status of one request."""
     async with client.post(f"{url}/v1/completions", json=BODY) as response:
@@ -53,8 +64,7 @@ async def test_sigterm_finishes_what_was_admitted_and_refuses_the_rest(
 ) -> None:
     pod = await start_pod(step=0.25, slots=4)
     args = arguments(tmp_path, pod, mode="Unlimited")
-    async with program("punctual_gateway", *args) as gateway, aiohttp.ClientSession() as client:
-        await wait_ready(gateway.url, client)
+    async with serving(*args) as (gateway, client):
         running = asyncio.create_task(ask(gateway.url, client))
         await pod.wait_active(1)
         gateway.process.send_signal(signal.SIGTERM)
@@ -82,8 +92,7 @@ async def test_sigterm_keeps_accepting_while_load_balancers_learn_of_it(
     start_pod: StartPod, tmp_path: Path
 ) -> None:
     args = arguments(tmp_path, await start_pod(), accept="600")
-    async with program("punctual_gateway", *args) as gateway, aiohttp.ClientSession() as client:
-        await wait_ready(gateway.url, client)
+    async with serving(*args) as (gateway, client):
         gateway.process.send_signal(signal.SIGTERM)
         await until_unready(gateway.url, client)
         async with client.get(f"{gateway.url}/servingz") as response:
@@ -98,8 +107,7 @@ async def test_stopping_gateway_sends_its_clients_away_with_each_answer(
 ) -> None:
     """From SIGTERM on answers and streams close their connections; the next one goes elsewhere."""
     args = arguments(tmp_path, await start_pod(), accept="600")
-    async with program("punctual_gateway", *args) as gateway, aiohttp.ClientSession() as client:
-        await wait_ready(gateway.url, client)
+    async with serving(*args) as (gateway, client):
         gateway.process.send_signal(signal.SIGTERM)
         await until_unready(gateway.url, client)
         for stream in (False, True):
@@ -117,8 +125,7 @@ async def test_stopping_gateway_answers_for_as_long_as_clients_are_sent_to_it(
 ) -> None:
     """A lone replica refuses as `draining` until its Service leads to its successor."""
     args = arguments(tmp_path, await start_pod(), accept="2")
-    async with program("punctual_gateway", *args) as gateway, aiohttp.ClientSession() as client:
-        await wait_ready(gateway.url, client)
+    async with serving(*args) as (gateway, client):
         gateway.process.send_signal(signal.SIGTERM)
         while await ask(gateway.url, client) == 200:
             pass
