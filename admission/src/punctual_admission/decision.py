@@ -24,14 +24,13 @@ from dataclasses import dataclass
 from punctual_admission.counter_offer import find_counter_offer
 from punctual_admission.displacement import displaces, find_displaced
 from punctual_admission.forecast import Lateness, Trial
-from punctual_admission.memory import NEVER
 from punctual_admission.outcomes import Reason
 from punctual_admission.output_length import OutputLength
 from punctual_admission.policy import Enforcement, Mode, Objective, Order, Policy
 from punctual_admission.regret import TURNED_AWAY
 from punctual_admission.retry_after import retry_delay
 from punctual_admission.ticket import CounterOffer, Prediction, Refusal, Request, Ticket
-from punctual_admission.track import Item
+from punctual_admission.track import NEVER, Item
 from punctual_admission.view import PoolView
 
 JOINERS = 1.15

@@ -25,6 +25,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from punctual_admission.limits import Reservation
+from punctual_admission.track import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from punctual_admission.output_length import OutputLength
     from punctual_admission.pool import Pod
     from punctual_admission.ticket import Request, Ticket
-
-NEVER = float("inf")
 
 
 def reservation(memory: Memory, request: Request, length: OutputLength | None) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from punctual_admission.ticket import Prediction, Request, Ticket
+from punctual_admission.track import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 PATIENCE = 0.02
 """Seconds for which a free slot is left to whoever comes first at another gateway."""
-NEVER = float("inf")
 
 
 @dataclass(slots=True)
