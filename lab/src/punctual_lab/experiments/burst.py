@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from punctual_admission.outcomes import Outcome
 from punctual_lab.experiments import reference
@@ -11,17 +10,13 @@ from punctual_lab.experiments.frame import (
     Options,
     Summary,
     add_common_arguments,
-    options_of,
-    run_experiment,
+    run_of,
 )
 from punctual_lab.experiments.optimum import bound_on_time
 from punctual_lab.experiments.tally import add_tallies, share_good, tally
 from punctual_lab.report.document import Block, Command, TableBlock, Text
 from punctual_lab.simulate.world import PodSpec, World
 from punctual_lab.traces import build_burst_trace, build_periodic_burst_trace
-
-if TYPE_CHECKING:
-    import argparse
 
 NAME = "burst"
 TITLE = "Bursts: thirty at once, and every ten seconds"
@@ -32,16 +27,8 @@ SIZES = (*range(2, 41, 2), 50, 60, 80, 100)
 QUICK_SIZES = (4, 8, 12, 16, 24, 40, 80)
 PERIODS = 30
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    add_common_arguments(parser)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run the bursts."""
-    run_experiment(sys.modules[__name__], options_of(args))
-    return 0
+add_arguments = add_common_arguments
+run = run_of(__name__)
 
 
 def measure(options: Options) -> Summary:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from punctual_admission.outcomes import Outcome
 from punctual_lab.experiments import reference
@@ -13,16 +12,12 @@ from punctual_lab.experiments.frame import (
     Options,
     Summary,
     add_common_arguments,
-    options_of,
-    run_experiment,
+    run_of,
 )
 from punctual_lab.experiments.tally import mean_and_error, share_good, tally
 from punctual_lab.report.document import Block, Command, TableBlock, Text
 from punctual_lab.simulate.margins import NoMargin
 from punctual_lab.simulate.world import Arrival, PodSpec, World
-
-if TYPE_CHECKING:
-    import argparse
 
 NAME = "estimation"
 TITLE = "What an estimate costs: lengths and speed"
@@ -48,16 +43,8 @@ SPEEDS = ("Fixed, no margin", "Fixed", "Tracking")
 SLOWDOWN = 2.2
 SLOWDOWN_LOADS = (0.7, 1.0, 2.0)
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    add_common_arguments(parser)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run both parts."""
-    run_experiment(sys.modules[__name__], options_of(args))
-    return 0
+add_arguments = add_common_arguments
+run = run_of(__name__)
 
 
 def measure(options: Options) -> Summary:

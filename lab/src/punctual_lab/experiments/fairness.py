@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from punctual_admission.policy import Policy
 from punctual_lab.experiments import reference
@@ -11,15 +10,11 @@ from punctual_lab.experiments.frame import (
     Options,
     Summary,
     add_common_arguments,
-    options_of,
-    run_experiment,
+    run_of,
 )
-from punctual_lab.experiments.tally import add_tallies, share_good, share_of_class, tally
+from punctual_lab.experiments.tally import add_to_cell, share_good, share_of_class, tally
 from punctual_lab.report.document import Block, Command, TableBlock, Text
 from punctual_lab.simulate.world import PodSpec, World
-
-if TYPE_CHECKING:
-    import argparse
 
 NAME = "fairness"
 TITLE = "Who is answered: the share of each length"
@@ -47,21 +42,14 @@ def build_policies() -> dict[str, Policy]:
     return policies
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    add_common_arguments(parser)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run it."""
-    run_experiment(sys.modules[__name__], options_of(args))
-    return 0
+add_arguments = add_common_arguments
+run = run_of(__name__)
 
 
 def measure(options: Options) -> Summary:
     """Counts per load and rule."""
     loads = QUICK_LOADS if options.quick else LOADS
-    tasks = [
+    tasks: list[Summary] = [
         {"load": load, "seed": seed, "rule": rule,
          "seconds": SECONDS / 4 if options.quick else SECONDS}
         for load in loads
@@ -71,8 +59,7 @@ def measure(options: Options) -> Summary:
     results = options.run(NAME, play, tasks)
     cells: dict[str, Any] = {}
     for task, result in zip(tasks, results, strict=True):
-        cell = cells.setdefault(f"{task['load']:g}", {})
-        cell[task["rule"]] = add_tallies([cell.get(task["rule"], {}), result])
+        add_to_cell(cells, f"{task['load']:g}", task["rule"], result)
     return {"cells": cells}
 
 

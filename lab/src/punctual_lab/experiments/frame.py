@@ -1,12 +1,14 @@
 """What all experiments share: their options, and from a summary to JSON, tables and a page.
 
 An experiment is a sub-command's module with `TITLE`, `measure(options)` that returns a JSON summary
-and `describe(summary)` that returns the blocks of its page.
+and `describe(summary)` that returns the blocks of its page. One with no arguments of its own is
+called by `add_arguments = add_common_arguments` and `run = run_of(__name__)`.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,6 +107,16 @@ def run_experiment(module: ModuleType, options: Options) -> Summary:
     )
     options.console.print(f"{folder / 'summary.json'} and {page}, {summary['seconds']:.0f} s")
     return summary
+
+
+def run_of(module: str) -> Callable[[argparse.Namespace], int]:
+    """The `run` of an experiment that has no arguments of its own and cannot fail."""
+
+    def run(args: argparse.Namespace) -> int:
+        run_experiment(sys.modules[module], options_of(args))
+        return 0
+
+    return run
 
 
 def measure(experiment: Experiment, options: Options) -> Summary:

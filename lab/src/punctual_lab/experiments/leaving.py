@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from punctual_admission.outcomes import Outcome
 from punctual_lab.experiments import reference
@@ -13,15 +12,11 @@ from punctual_lab.experiments.frame import (
     Options,
     Summary,
     add_common_arguments,
-    options_of,
-    run_experiment,
+    run_of,
 )
-from punctual_lab.experiments.tally import add_tallies, tally
+from punctual_lab.experiments.tally import add_to_cell, tally
 from punctual_lab.report.document import Block, Command, TableBlock, Text
 from punctual_lab.simulate.world import Arrival, PodSpec, Record, World
-
-if TYPE_CHECKING:
-    import argparse
 
 NAME = "leaving"
 TITLE = "Clients that leave: work that is stopped, and work for nobody"
@@ -31,16 +26,8 @@ RATES = (0.0, 0.1, 0.3, 0.5)
 QUICK_RATES = (0.0, 0.3)
 SECONDS = 600.0
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    add_common_arguments(parser)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run it."""
-    run_experiment(sys.modules[__name__], options_of(args))
-    return 0
+add_arguments = add_common_arguments
+run = run_of(__name__)
 
 
 def build_arrivals(rate: float, seconds: float, seed: int) -> list[Arrival]:
@@ -64,9 +51,8 @@ def measure(options: Options) -> Summary:
     ]  # fmt: skip
     cells: dict[str, Any] = {}
     for task, result in zip(tasks, options.run(NAME, play, tasks), strict=True):
-        cell = cells.setdefault(f"{task['rate']:g}", {})
         name = "stopped" if task["cancels"] else "goes on"
-        cell[name] = add_tallies([cell.get(name, {}), result])
+        add_to_cell(cells, f"{task['rate']:g}", name, result)
     return {"cells": cells}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 from typing import TYPE_CHECKING, Any
 
 from punctual_admission.outcomes import Reason
@@ -14,16 +13,13 @@ from punctual_lab.experiments.frame import (
     Options,
     Summary,
     add_common_arguments,
-    options_of,
-    run_experiment,
+    run_of,
 )
-from punctual_lab.experiments.tally import add_tallies, share_good, tally
+from punctual_lab.experiments.tally import add_to_cell, share_good, tally
 from punctual_lab.report.document import Block, Command, TableBlock, Text
 from punctual_lab.simulate.world import Arrival, PodSpec, World
 
 if TYPE_CHECKING:
-    import argparse
-
     from punctual_admission.ticket import Ticket
 
 NAME = "memory"
@@ -47,16 +43,8 @@ RULES: dict[str, dict[str, Any]] = {
 }
 SECONDS = 300.0
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    add_common_arguments(parser)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run it."""
-    run_experiment(sys.modules[__name__], options_of(args))
-    return 0
+add_arguments = add_common_arguments
+run = run_of(__name__)
 
 
 def build_policy(rule: str) -> Policy:
@@ -93,7 +81,7 @@ class Watched(World):
 
 def measure(options: Options) -> Summary:
     """Counts per load and rule."""
-    tasks = [
+    tasks: list[Summary] = [
         {"load": load, "rule": rule, "seed": seed,
          "seconds": SECONDS / 3 if options.quick else SECONDS}
         for load in (QUICK_LOADS if options.quick else LOADS)
@@ -102,8 +90,7 @@ def measure(options: Options) -> Summary:
     ]  # fmt: skip
     cells: dict[str, Any] = {}
     for task, result in zip(tasks, options.run(NAME, play, tasks), strict=True):
-        cell = cells.setdefault(f"{task['load']:g}", {})
-        cell[task["rule"]] = add_tallies([cell.get(task["rule"], {}), result])
+        add_to_cell(cells, f"{task['load']:g}", task["rule"], result)
     return {"cells": cells}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +12,13 @@ from punctual_lab.experiments.frame import (
     Options,
     Summary,
     add_common_arguments,
-    options_of,
-    run_experiment,
+    run_of,
 )
 from punctual_lab.report.document import Block, Command, TableBlock, Text
 from punctual_lab.simulate.margins import NoMargin
 from punctual_lab.simulate.world import PodSpec, Record, World
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterable
 
 NAME = "noise"
@@ -37,16 +34,8 @@ COLD_SLOW = (1.0, 1.5, 2.25)
 COLD_SECONDS = 20.0
 NAMES = ("deviation", "confidence")
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    add_common_arguments(parser)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run both parts."""
-    run_experiment(sys.modules[__name__], options_of(args))
-    return 0
+add_arguments = add_common_arguments
+run = run_of(__name__)
 
 
 def measure(options: Options) -> Summary:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from punctual_admission.outcomes import Outcome
 from punctual_admission.policy import Enforcement
@@ -12,15 +11,11 @@ from punctual_lab.experiments.frame import (
     Options,
     Summary,
     add_common_arguments,
-    options_of,
-    run_experiment,
+    run_of,
 )
-from punctual_lab.experiments.tally import add_tallies, share_good, tally
+from punctual_lab.experiments.tally import add_to_cell, share_good, tally
 from punctual_lab.report.document import Block, Command, TableBlock, Text
 from punctual_lab.simulate.world import PodSpec, World
-
-if TYPE_CHECKING:
-    import argparse
 
 NAME = "observe"
 TITLE = "Observe: what would have been refused"
@@ -29,21 +24,13 @@ LOADS = (0.6, 0.8, 1.0, 1.5, 2.0)
 QUICK_LOADS = (0.8, 1.5)
 SECONDS = 600.0
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    add_common_arguments(parser)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run it."""
-    run_experiment(sys.modules[__name__], options_of(args))
-    return 0
+add_arguments = add_common_arguments
+run = run_of(__name__)
 
 
 def measure(options: Options) -> Summary:
     """Counts per load and enforcement."""
-    tasks = [
+    tasks: list[Summary] = [
         {"load": load, "enforcement": enforcement.value, "seed": seed,
          "seconds": SECONDS / 4 if options.quick else SECONDS}
         for load in (QUICK_LOADS if options.quick else LOADS)
@@ -52,9 +39,7 @@ def measure(options: Options) -> Summary:
     ]  # fmt: skip
     cells: dict[str, Any] = {}
     for task, result in zip(tasks, options.run(NAME, play, tasks), strict=True):
-        cell = cells.setdefault(f"{task['load']:g}", {})
-        name = task["enforcement"]
-        cell[name] = add_tallies([cell.get(name, {}), result])
+        add_to_cell(cells, f"{task['load']:g}", task["enforcement"], result)
     return {"cells": cells}
 
 

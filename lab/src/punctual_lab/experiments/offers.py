@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-import sys
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from punctual_admission.outcomes import Outcome
 from punctual_admission.policy import policy_from_spec
@@ -17,15 +16,11 @@ from punctual_lab.experiments.frame import (
     Options,
     Summary,
     add_common_arguments,
-    options_of,
-    run_experiment,
+    run_of,
 )
-from punctual_lab.experiments.tally import add_tallies, share_good, tally
+from punctual_lab.experiments.tally import add_to_cell, share_good, tally
 from punctual_lab.report.document import Block, Command, TableBlock, Text
 from punctual_lab.simulate.world import Arrival, PodSpec, Record, World
-
-if TYPE_CHECKING:
-    import argparse
 
 NAME = "offers"
 TITLE = "Counter-offers: a shorter answer instead of none"
@@ -38,16 +33,8 @@ SECONDS = 600.0
 QUEUES = (10, 100, 1000)
 ROUNDS = 200
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    add_common_arguments(parser)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run it."""
-    run_experiment(sys.modules[__name__], options_of(args))
-    return 0
+add_arguments = add_common_arguments
+run = run_of(__name__)
 
 
 def measure(options: Options) -> Summary:
@@ -61,9 +48,7 @@ def measure(options: Options) -> Summary:
     ]  # fmt: skip
     cells: dict[str, Any] = {}
     for task, result in zip(tasks, options.run(NAME, play, tasks), strict=True):
-        cell = cells.setdefault(f"{task['load']:g}", {})
-        name = f"{task['takers']:.0%}"
-        cell[name] = add_tallies([cell.get(name, {}), result])
+        add_to_cell(cells, f"{task['load']:g}", f"{task['takers']:.0%}", result)
     return {"cells": cells, "cost": {str(length): measure_cost(length) for length in QUEUES}}
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from punctual_admission.outcomes import Reason
 from punctual_admission.policy import Policy
@@ -13,15 +12,11 @@ from punctual_lab.experiments.frame import (
     Options,
     Summary,
     add_common_arguments,
-    options_of,
-    run_experiment,
+    run_of,
 )
-from punctual_lab.experiments.tally import add_tallies, share_good, tally_by
+from punctual_lab.experiments.tally import add_to_cell, share_good, tally_by
 from punctual_lab.report.document import Block, Command, TableBlock, Text
 from punctual_lab.simulate.world import Arrival, PodSpec, Record, World
-
-if TYPE_CHECKING:
-    import argparse
 
 NAME = "quotas"
 TITLE = "Quotas: one client that floods the pool"
@@ -34,16 +29,8 @@ QUOTAS = {"no quota": 0, "12 % of a pod each": 7200}
 BURST_SECONDS = 20
 SECONDS = 600.0
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    add_common_arguments(parser)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run it."""
-    run_experiment(sys.modules[__name__], options_of(args))
-    return 0
+add_arguments = add_common_arguments
+run = run_of(__name__)
 
 
 def build_policy(rule: str) -> Policy:
@@ -65,7 +52,7 @@ def build_arrivals(flood: float, seconds: float, seed: int) -> list[Arrival]:
 
 def measure(options: Options) -> Summary:
     """Counts of steady clients and of the flood, per load and rule."""
-    tasks = [
+    tasks: list[Summary] = [
         {"flood": flood, "rule": rule, "seed": seed,
          "seconds": SECONDS / 4 if options.quick else SECONDS}
         for flood in (QUICK_FLOODS if options.quick else FLOODS)
@@ -74,8 +61,7 @@ def measure(options: Options) -> Summary:
     ]  # fmt: skip
     cells: dict[str, Any] = {}
     for task, result in zip(tasks, options.run(NAME, play, tasks), strict=True):
-        cell = cells.setdefault(f"{task['flood']:g}", {})
-        cell[task["rule"]] = add_tallies([cell.get(task["rule"], {}), result])
+        add_to_cell(cells, f"{task['flood']:g}", task["rule"], result)
     return {"cells": cells}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 from typing import TYPE_CHECKING, Any
 
 from punctual_admission.outcomes import Outcome
@@ -12,8 +11,7 @@ from punctual_lab.experiments.frame import (
     Options,
     Summary,
     add_common_arguments,
-    options_of,
-    run_experiment,
+    run_of,
 )
 from punctual_lab.load.retry import (
     RETRY_BEHAVIOURS,
@@ -25,7 +23,6 @@ from punctual_lab.report.document import Block, Command, TableBlock, Text
 from punctual_lab.simulate.world import PodSpec, Record, World
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterable
 
 NAME = "retries"
@@ -37,16 +34,8 @@ MODES = ("Bounded", "Deadline", "Predictive")
 SECONDS = 600.0
 BEHAVIOURS = (*RETRY_BEHAVIOURS, "budget, ignores")
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    add_common_arguments(parser)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run all behaviours."""
-    run_experiment(sys.modules[__name__], options_of(args))
-    return 0
+add_arguments = add_common_arguments
+run = run_of(__name__)
 
 
 def measure(options: Options) -> Summary:

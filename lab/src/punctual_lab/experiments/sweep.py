@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from punctual_lab.experiments import reference
 from punctual_lab.experiments.frame import (
     Options,
     Summary,
     add_common_arguments,
-    options_of,
-    run_experiment,
+    run_of,
 )
 from punctual_lab.experiments.optimum import bound_on_time
 from punctual_lab.experiments.plots import draw_lines
@@ -26,9 +24,6 @@ from punctual_lab.experiments.tally import (
 from punctual_lab.report.document import Block, Command, Plot, TableBlock, Text
 from punctual_lab.report.plots import build_svg
 from punctual_lab.simulate.world import PodSpec, World
-
-if TYPE_CHECKING:
-    import argparse
 
 NAME = "sweep"
 TITLE = "Who is answered in time, from half to three times the load"
@@ -50,16 +45,8 @@ REFERENCE = (
 )
 """On-time shares that were measured on real machines: speed, load, mode, share."""
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    add_common_arguments(parser)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run the sweep."""
-    run_experiment(sys.modules[__name__], options_of(args))
-    return 0
+add_arguments = add_common_arguments
+run = run_of(__name__)
 
 
 def measure(options: Options) -> Summary:

@@ -56,6 +56,12 @@ def add_tallies(tallies: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return summed
 
 
+def add_to_cell(cells: dict[str, Any], row: str, column: str, counts: Mapping[str, Any]) -> None:
+    """Add the counts of one more seed to a cell of a table: `cells[row][column]`."""
+    cell = cells.setdefault(row, {})
+    cell[column] = add_tallies([cell.get(column, {}), counts])
+
+
 def share_good(counts: Mapping[str, Any]) -> float:
     """Answered in time over offered; 0 when nothing was offered."""
     return float(counts["good"] / counts["total"]) if counts["total"] else 0.0

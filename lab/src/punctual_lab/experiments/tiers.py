@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from punctual_admission.policy import Policy
 from punctual_lab.experiments import reference
@@ -12,15 +11,11 @@ from punctual_lab.experiments.frame import (
     Options,
     Summary,
     add_common_arguments,
-    options_of,
-    run_experiment,
+    run_of,
 )
-from punctual_lab.experiments.tally import add_tallies, share_good, tally_by
+from punctual_lab.experiments.tally import add_to_cell, share_good, tally_by
 from punctual_lab.report.document import Block, Command, TableBlock, Text
 from punctual_lab.simulate.world import Arrival, PodSpec, World
-
-if TYPE_CHECKING:
-    import argparse
 
 NAME = "tiers"
 TITLE = "Tiers: interactive callers beside batch work"
@@ -33,16 +28,8 @@ RESERVED = (0, 10, 30, 50)
 """Percent of engine time kept for interactive requests."""
 SECONDS = 600.0
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    add_common_arguments(parser)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run it."""
-    run_experiment(sys.modules[__name__], options_of(args))
-    return 0
+add_arguments = add_common_arguments
+run = run_of(__name__)
 
 
 def build_policy(percent: int) -> Policy:
@@ -78,9 +65,7 @@ def measure(options: Options) -> Summary:
     ]  # fmt: skip
     cells: dict[str, Any] = {}
     for task, result in zip(tasks, options.run(NAME, play, tasks), strict=True):
-        cell = cells.setdefault(f"{task['batch']:g}", {})
-        name = str(task["percent"])
-        cell[name] = add_tallies([cell.get(name, {}), result])
+        add_to_cell(cells, f"{task['batch']:g}", str(task["percent"]), result)
     return {"cells": cells}
 
 
