@@ -52,7 +52,7 @@ class Scheduler:
     def record(self, sink: Sink) -> None:
         """Write every decision to `sink` from now on."""
         self.stop_recording()
-        self.ledger = record(self.ledger, sink)
+        self.ledger = record(self.ledger, sink, lambda: self.now)
 
     def stop_recording(self) -> None:
         """Write no more, if decisions are written."""

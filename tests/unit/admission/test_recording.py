@@ -189,6 +189,22 @@ def test_a_swap_of_the_policy_and_a_drain_are_in_the_log() -> None:
     assert '"draining"' in lines.lines[-1]
 
 
+def test_a_call_that_takes_no_time_has_that_of_the_clock() -> None:
+    lines = Lines(10_000)
+    ledger = record(Ledger(build_policy({})), lines, lambda: 7.5)
+    ledger.join_pod("a", MODEL, 1.0)
+    ledger.observe_foreign("a", [])
+    ledger.observe_memory("a", 1000)
+    ledger.suspend_pod("a")
+    ledger.leave_pod("a")
+    ledger.apply_policy(ledger.policy)
+    ledger.lose_peer("b")
+    ledger.flush()
+    calls = json.loads(lines.lines[-1])["before"]
+    assert [call[1] for call in calls] == [1.0, *[7.5] * 6]
+    assert lines.play().differences == []
+
+
 def test_a_reader_can_begin_at_any_checkpoint() -> None:
     lines = Lines()
     driver = Driver(record(Ledger(build_policy({})), lines), 4)

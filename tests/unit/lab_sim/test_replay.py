@@ -57,7 +57,7 @@ def write_log(
     steps = tuple(0.01 * (1 + 0.1 * batch) for batch in range(slots))
     pod = PodSpec(ServiceModel(steps, 0.01), noise=lambda: rng.lognormvariate(0.0, 0.1))
     world = World(policy_from_spec(SPEC | spec), [pod] * pods)
-    world.ledger = record(world.ledger, Lines(path))
+    world.ledger = record(world.ledger, Lines(path), lambda: world.now)
     arrivals, now = [], 0.0
     while now < 20:
         now += rng.expovariate(12 * pods * slots)
@@ -107,6 +107,18 @@ def leave_and_fail(world: World) -> None:
     world.at(10.0, lambda: world.ledger.apply_policy(swapped))
 
 
+def work_for_others(world: World) -> None:
+    """Twice, the pod does something else for a while."""
+
+    def see(*foreign: Foreign) -> None:
+        world.ledger.observe_foreign("pod-0", foreign)
+        world._start_all()
+
+    for begin in (5.0, 12.0):
+        world.at(begin, lambda: see(Foreign(30)))
+        world.at(begin + 0.4, see)
+
+
 @pytest.mark.parametrize(
     "spec",
     [
@@ -126,6 +138,15 @@ def test_a_run_with_one_slot_ends_as_it_did(tmp_path: Path, spec: dict[str, Any]
     assert one["exact"]["decisions"] == one["requests"] > 200
     assert one["share_different"] == 0
     assert one["different_whole"] <= 0.02 * one["requests"]
+
+
+def test_a_pod_that_worked_for_others_is_free_again_when_it_was(tmp_path: Path) -> None:
+    """Though no call about a request says when."""
+    log = tmp_path / "one.jsonl"
+    write_log(log, meddle=work_for_others)
+    one = replay(tmp_path, log)["runs"]["one"]
+    assert one["exact"]["differences"] == []
+    assert one["different"] == 0
 
 
 def test_what_came_from_outside_comes_again(tmp_path: Path) -> None:

@@ -181,16 +181,16 @@ class Player:
     def _join(self, ledger: Ledger, now: float, pod_id: str, model: Any, ratio: float) -> None:
         ledger.join_pod(pod_id, decode(model), now, ratio)
 
-    def _suspend(self, ledger: Ledger, _: None, pod_id: str) -> None:
+    def _suspend(self, ledger: Ledger, _: float | None, pod_id: str) -> None:
         ledger.suspend_pod(pod_id)
 
-    def _leave(self, ledger: Ledger, _: None, pod_id: str) -> None:
+    def _leave(self, ledger: Ledger, _: float | None, pod_id: str) -> None:
         ledger.leave_pod(pod_id)
 
-    def _foreign(self, ledger: Ledger, _: None, pod_id: str, foreign: Any) -> None:
+    def _foreign(self, ledger: Ledger, _: float | None, pod_id: str, foreign: Any) -> None:
         ledger.observe_foreign(pod_id, decode(foreign))
 
-    def _policy(self, ledger: Ledger, _: None, policy: Any) -> None:
+    def _policy(self, ledger: Ledger, _: float | None, policy: Any) -> None:
         decoded = decode(policy)
         if not isinstance(decoded, Policy):
             raise LogError(f"a policy must be a Policy, got {type(decoded).__name__}")
@@ -205,10 +205,10 @@ class Player:
     def _peer(self, ledger: Ledger, now: float, peer: str, waiting: Any, running: Any) -> None:
         ledger.observe_peer(peer, decode(waiting), decode(running), now)
 
-    def _lose(self, ledger: Ledger, _: None, peer: str) -> None:
+    def _lose(self, ledger: Ledger, _: float | None, peer: str) -> None:
         ledger.lose_peer(peer)
 
-    def _memory(self, ledger: Ledger, _: None, pod_id: str, tokens: int | None) -> None:
+    def _memory(self, ledger: Ledger, _: float | None, pod_id: str, tokens: int | None) -> None:
         ledger.observe_memory(pod_id, tokens)
 
     def _held(self, ledger: Ledger, now: float, request: dict[str, Any]) -> None:

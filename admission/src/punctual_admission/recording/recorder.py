@@ -2,7 +2,8 @@
 
 One line a decision: the request, the answer with every number behind it, and in `before` the
 other calls since the line before, each a list of a word, the time and its arguments. Times are
-those of the clock that the driver hands in; tickets are named by their sequence.
+those of the clock that the driver hands in; tickets are named by their sequence. A call that takes
+no time, as of pods that come and go, has the time at which it was made, where there is a clock.
 
     {"t": 12.5, "request": {"id": "a-1", "prompt_tokens": 64, "output_tokens": 16, ...},
      "answer": "running", "ticket": 7, "pod": "127.0.0.1:8000/x", "wait": 0.0, "service": 0.142,
@@ -14,7 +15,7 @@ comes from before can compare. Random numbers begin again there from a seed that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Protocol, TypeVar
 
@@ -37,6 +38,7 @@ _NUMBERS = tuple(field.name for field in fields(Prediction))
 _REQUEST = tuple(field.name for field in fields(Request))
 
 Line = dict[str, Any]
+Clock = Callable[[], float | None]
 _L = TypeVar("_L", bound=Ledger)
 
 
@@ -56,10 +58,10 @@ class Sink(Protocol):
 class _Tape:
     """What is noted between two lines."""
 
-    __slots__ = ("draining", "ended", "inside", "listener", "pending", "sink")
+    __slots__ = ("clock", "draining", "ended", "inside", "listener", "pending", "sink")
 
-    def __init__(self, ledger: Ledger, sink: Sink) -> None:
-        self.sink = sink
+    def __init__(self, ledger: Ledger, sink: Sink, clock: Clock) -> None:
+        self.sink, self.clock = sink, clock
         self.listener = ledger._ended  # noqa: SLF001  # the recorder is a part of the ledger
         self.draining = ledger.draining
         self.pending: list[list[Any]] = []
@@ -168,19 +170,19 @@ class RecordingLedger(Ledger):
     def suspend_pod(self, pod_id: str) -> None:
         """A pod's state is unknown, as `Ledger`."""
         super().suspend_pod(pod_id)
-        self._note(None, "suspend", pod_id)
+        self._note(self._tape.clock(), "suspend", pod_id)
 
     def leave_pod(self, pod_id: str) -> Sequence[Ticket]:
         """A pod is gone, as `Ledger`."""
         running = super().leave_pod(pod_id)
-        self._note(None, "leave", pod_id)
+        self._note(self._tape.clock(), "leave", pod_id)
         return running
 
     def observe_foreign(self, pod_id: str, foreign: Iterable[Foreign]) -> None:
         """What a pod runs for others, as `Ledger`."""
         seen = tuple(foreign)
         super().observe_foreign(pod_id, seen)
-        self._note(None, "foreign", pod_id, encode(seen))
+        self._note(self._tape.clock(), "foreign", pod_id, encode(seen))
 
     def observe_peer(
         self,
@@ -198,17 +200,17 @@ class RecordingLedger(Ledger):
     def lose_peer(self, peer: str) -> None:
         """Another gateway has gone, as `Ledger`."""
         super().lose_peer(peer)
-        self._note(None, "lose", peer)
+        self._note(self._tape.clock(), "lose", peer)
 
     def observe_memory(self, pod_id: str, tokens: int | None) -> None:
         """How much memory a pod has, as `Ledger`."""
         super().observe_memory(pod_id, tokens)
-        self._note(None, "memory", pod_id, tokens)
+        self._note(self._tape.clock(), "memory", pod_id, tokens)
 
     def apply_policy(self, policy: Policy) -> None:
         """Swap the policy, as `Ledger`."""
         super().apply_policy(policy)
-        self._note(None, "policy", encode(policy))
+        self._note(self._tape.clock(), "policy", encode(policy))
 
     # --- reads that leave a trace ------------------------------------------------------------
 
@@ -297,10 +299,13 @@ def encode_state(ledger: Ledger) -> Any:
     return encode({name: one for name, one in vars(ledger).items() if name not in NOT_STATE})
 
 
-def record(ledger: Ledger, sink: Sink) -> RecordingLedger:
-    """The same ledger, to be used instead of `ledger`, from now on writing to `sink`."""
+def record(ledger: Ledger, sink: Sink, clock: Clock = lambda: None) -> RecordingLedger:
+    """The same ledger, to be used instead of `ledger`, from now on writing to `sink`.
+
+    `clock` is the one whose times the driver hands in; None from it: no time.
+    """
     recording = _adopt(ledger, RecordingLedger)
-    tape = recording._tape = _Tape(ledger, sink)  # noqa: SLF001
+    tape = recording._tape = _Tape(ledger, sink, clock)  # noqa: SLF001
     recording._ended = tape.on_ended  # noqa: SLF001
     sink.put(recording.checkpoint())
     return recording
