@@ -37,9 +37,9 @@ def test_a_comparison_ends_with_tables_files_and_nothing_running(tmp_path: Path)
     assert good == summary["modes"]["Predictive"]["good"]
     assert summary["refusal"]["burst_of_30"]["server_ms"]["p50"] > 0
     assert "Predictive" in (out / "report.html").read_text()
-    # What was decided is decided again from the logs, number by number. The simulator ends nearly
-    # as the live run: one stall of a busy machine in a burst of 30 changes some of so few.
-    assert main(["replay", str(out), "--limit=0.2", f"--reports={tmp_path}"]) == 0
+    # What was decided is decided again from the logs, number by number; and simulated, the run ends
+    # as it did, its burst included.
+    assert main(["replay", str(out), "--limit=0.01", f"--reports={tmp_path}"]) == 0
     replayed = orjson.loads((tmp_path / "replay" / "summary.json").read_bytes())["runs"]
     assert len(replayed) == 5
     for one in replayed.values():

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @pytest.mark.slow
 def test_replay_makes_a_run_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no log is given."""
-    monkeypatch.setattr(replay, "QUICK_SECONDS", 2.0)
+    monkeypatch.setattr(replay, "QUICK_SECONDS", 3.0)
     monkeypatch.setattr(replay, "LIVE_MODES", (PREDICTIVE,))
     assert main(["replay", "--quick", "--limit=0.01", f"--reports={tmp_path}"]) == 0
     runs = orjson.loads((tmp_path / "replay" / "summary.json").read_bytes())["runs"]
