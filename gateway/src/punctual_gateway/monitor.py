@@ -132,7 +132,7 @@ class Monitor:
         async with self._session.get(f"{self.url}/v1/capacity") as response:
             if response.status == 200:
                 self.speaks_capacity = True
-                return read_capacity(orjson.loads(await response.content.read(LONGEST_REPORT)))
+                return read_capacity(orjson.loads(await _read_whole(response)))
             if response.status not in (404, 405, 501):
                 raise CapacityError(f"/v1/capacity answered {response.status}")
         self.speaks_capacity = False
@@ -144,7 +144,7 @@ class Monitor:
         async with self._session.get(f"{self.url}/v1/models") as response:
             if response.status != 200:
                 raise CapacityError(f"/v1/models answered {response.status}")
-            models = read_models(orjson.loads(await response.content.read(LONGEST_REPORT)))
+            models = read_models(orjson.loads(await _read_whole(response)))
         async with self._session.get(f"{self.url}/health") as response:
             healthy = response.status in (200, 404)
         metrics = await self._fetch_metrics()
@@ -162,8 +162,7 @@ class Monitor:
         async with self._session.get(f"{self.url}/metrics") as response:
             if response.status != 200:
                 return ""
-            text = await response.content.read(LONGEST_REPORT)
-        return text.decode("utf-8", "replace")
+            return (await _read_whole(response)).decode("utf-8", "replace")
 
     def _apply(self, report: Report) -> None:
         policy = self._scheduler.ledger.policy
@@ -256,3 +255,13 @@ class Monitor:
         self.problem = problem
         if self.pod_id is not None:
             self._scheduler.ledger.suspend_pod(self.pod_id)
+
+
+async def _read_whole(response: aiohttp.ClientResponse) -> bytes:
+    """A body to its end; raises CapacityError when it is longer than any report."""
+    body = bytearray()
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) > LONGEST_REPORT:
+            raise CapacityError(f"a report must be at most {LONGEST_REPORT} bytes")
+    return bytes(body)

@@ -121,6 +121,16 @@ async def test_work_of_other_gateways_is_seen_and_own_work_is_not_counted_twice(
     await stand.until(lambda: not ledger.all_pods[0].foreign)
 
 
+async def test_report_that_comes_in_many_pieces_is_read_to_its_end(
+    start_pod: StartPod, start_gateway: StartGateway
+) -> None:
+    entry = {"prompt_tokens": 3, "generated": 1, "max_tokens": 5}
+    foreign = [entry | {"id": f"request-{number}"} for number in range(10_000)]
+    stand = await start_gateway(await start_pod(foreign=foreign))
+    shown = await pod_shown(stand)
+    assert (shown["problem"], shown["foreign"]) == (None, 10_000)
+
+
 async def test_server_without_capacity_is_used_by_the_policys_profile(
     start_pod: StartPod, start_gateway: StartGateway
 ) -> None:
