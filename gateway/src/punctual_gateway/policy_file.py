@@ -21,6 +21,9 @@ from punctual_admission.policy import Policy, policy_from_object
 
 log = logging.getLogger(__name__)
 
+_YAML_FAULTS = (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError)
+"""What PyYAML raises: its constructors pass on what a date of month 99 or a wrong tag ends in."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedPolicy:
@@ -39,6 +42,8 @@ class _StrictLoader(yaml.SafeLoader):
         """Build one mapping; raises ConstructorError at a duplicate key."""
         seen = set()
         for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                continue  # the base class says what is wrong with it
             if key_node.value in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"key '{key_node.value}' must occur once", key_node.start_mark
@@ -51,7 +56,7 @@ def parse_policy(text: bytes) -> LoadedPolicy:
     """Build the policy from a file's bytes; raises PolicyError that names every fault."""
     try:
         given = yaml.load(text, Loader=_StrictLoader)  # noqa: S506  # a SafeLoader
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except _YAML_FAULTS as error:
         raise PolicyError([f"the policy must be YAML: {' '.join(str(error).split())}"]) from error
     policy = policy_from_object(given)
     metadata = given.get("metadata")
@@ -125,7 +130,10 @@ class PolicyFile:
         """Look at the file every `interval` seconds, for ever."""
         while True:
             await asyncio.sleep(interval)
-            self.try_reload()
+            try:
+                self.try_reload()
+            except Exception:  # a version that cannot be applied must not end the following
+                log.exception("the policy file cannot be applied")
 
     def _fail(self, error: PolicyError) -> None:
         if error.problems != self.problems:

@@ -23,7 +23,7 @@ from punctual_gateway.capacity import (
 )
 from punctual_gateway.discovery import StaticDiscovery
 from punctual_gateway.own_work import MEMORY, OwnWork
-from punctual_gateway.policy_file import PolicyFile, parse_policy
+from punctual_gateway.policy_file import LoadedPolicy, PolicyFile, parse_policy
 from punctual_gateway.retry_budget import RetryBudget
 from punctual_gateway.settings import base_url, parse_settings
 from punctual_gateway.tokens import TokenCounter, TokenizerError, estimate, load_counter
@@ -179,6 +179,9 @@ async def test_static_discovery_yields_its_list_once() -> None:
     [
         (b"{", "must be YAML"),
         (b"\xff\xfe\xff", "must be YAML"),
+        (b"since: 2026-99-99", "must be YAML"),
+        (b"since: !!timestamp never", "must be YAML"),
+        (b"? [a]\n: b", "must be YAML"),
         (b"just text", "must be an object"),
         (b"apiVersion: v1\nkind: Pod\n", "apiVersion must be"),
         (b"kind: AdmissionPolicy\nkind: AdmissionPolicy\n", "'kind' must occur once"),
@@ -234,4 +237,23 @@ async def test_watching_looks_again_and_again(tmp_path: Path) -> None:
     watching = asyncio.create_task(file.watch(0.001))
     path.write_bytes(VALID % 22)
     await changed.wait()
+    watching.cancel()
+
+
+async def test_version_that_cannot_be_applied_does_not_end_the_watching(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_bytes(VALID % 1)
+    applied = asyncio.Event()
+
+    def apply(loaded: LoadedPolicy) -> None:
+        if loaded.generation == 22:
+            path.write_bytes(VALID % 333)
+            raise RuntimeError("no")
+        applied.set()
+
+    file = PolicyFile(path, apply)
+    file.load()
+    watching = asyncio.create_task(file.watch(0.001))
+    path.write_bytes(VALID % 22)
+    await applied.wait()
     watching.cancel()
