@@ -71,12 +71,22 @@ class Api:
             if limit or not next_chunk:
                 return found
 
-    async def apply(self, manifest: Mapping[str, Any], subresource: str = "") -> Object:
-        """Server-side apply with the operator's field manager; takes over what others set."""
+    async def apply(
+        self,
+        manifest: Mapping[str, Any],
+        subresource: str = "",
+        *,
+        manager: str = FIELD_MANAGER,
+        force: bool = True,
+    ) -> Object:
+        """Server-side apply, with the operator's field manager, taking over what others set.
+
+        Without `force` a field that somebody else has set otherwise is a conflict (409).
+        """
         kind, metadata = BY_KIND[manifest["kind"]], manifest["metadata"]
         path = kind.path(metadata["namespace"], metadata["name"])
         path = f"{path}/{subresource}" if subresource else path
-        query = [("fieldManager", FIELD_MANAGER), ("force", "true")]
+        query = [("fieldManager", manager), ("force", "true" if force else "false")]
         return await self._request("PATCH", kind, path, query=query, body=manifest, content=APPLY)
 
     async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from punctual_operator.api import Api, ApiError
 from punctual_operator.drift import contains, with_digest
 from punctual_operator.kinds import BY_KIND, Kind, child_key
+from punctual_operator.names import FIELD_MANAGER
 from punctual_operator.observed import ChildKey, Failure
 from punctual_operator.ownership import Owner, owner_of
 from punctual_operator.policies import AdmissionPolicy
@@ -18,6 +19,9 @@ from punctual_operator.store import Store
 LATER = ("RoleBinding", "Deployment")
 """Applied one after the other when all else is there: the server wants the role of a binding to
 exist, and no pod should start without what it needs."""
+
+REPLICAS_MANAGER = f"{FIELD_MANAGER}-replicas"
+"""Holds a Deployment's number of replicas between the operator and an autoscaler."""
 
 ENDING = "because it is being terminated"
 """How the API server refuses objects for a namespace that is being deleted."""
@@ -101,11 +105,35 @@ class Applier:
             if owner is Owner.EARLIER:
                 await self._delete(manifest["kind"], live)
             elif self._is_settled(live, manifest):
+                # where it was only read, so that it counts among the children
+                self._store.put(kind, live)
                 return True
+            else:
+                await self._hand_over_replicas(live, manifest)
         applied = await self._api.apply(manifest)
         self._store.put(kind, applied)
         self._settled[_place(applied)] = _state(applied)
         return True
+
+    async def _hand_over_replicas(self, live: Object, manifest: Manifest) -> None:
+        """Keep the number of replicas where the operator sets it no longer.
+
+        The server takes a field away that its one manager applies no more, and a Deployment
+        without `replicas` has one. So another manager holds the number until the autoscaler
+        changes it; where the autoscaler has set it already, the claim is a conflict and not made.
+        """
+        replicas = (live.get("spec") or {}).get("replicas")
+        if manifest["kind"] != "Deployment" or "replicas" in manifest["spec"] or replicas is None:
+            return
+        metadata = {name: live["metadata"][name] for name in ("name", "namespace", "uid")}
+        head = {name: manifest[name] for name in ("apiVersion", "kind")}
+        claim = head | {"metadata": metadata, "spec": {"replicas": replicas}}
+        try:
+            await self._api.apply(claim, manager=REPLICAS_MANAGER, force=False)
+        except ApiError as error:
+            # 404: deleted meanwhile
+            if error.status not in {404, 409}:
+                raise
 
     def _is_settled(self, live: Object, manifest: Manifest) -> bool:
         # applying to an object that is as the last apply left it changes nothing, whatever differs

@@ -194,6 +194,33 @@ def test_replicas_that_an_autoscaler_sets_are_left_alone(
     assert "f:replicas" not in ours[0]["f:spec"]
 
 
+def test_replicas_stay_when_an_autoscaler_takes_over_and_are_set_when_it_goes(
+    operator: OperatorProcess, own_kubectl: Kubectl
+) -> None:
+    """The autoscaler cannot read its metric here, so it leaves what it finds within its bounds."""
+
+    def replicas() -> int:
+        return int(own_kubectl.json("get", "deployment", "gpt2-gateway")["spec"]["replicas"])
+
+    def is_ours() -> bool:
+        live = own_kubectl.json("get", "deployment", "gpt2-gateway", "--show-managed-fields")
+        return any(
+            "f:replicas" in entry["fieldsV1"]["f:spec"]
+            for entry in live["metadata"]["managedFields"]
+            if entry["manager"] == "punctual-operator" and "f:spec" in entry["fieldsV1"]
+        )
+
+    own_kubectl.apply(policy(gateway={"replicas": 3}))
+    wait_children(own_kubectl)
+    assert is_ours()
+    own_kubectl.apply(policy(gateway={"scaling": {}}))
+    wait_until(lambda: not is_ours(), "the operator has given the number up")
+    assert replicas() == 3
+    own_kubectl.apply(policy(gateway={"replicas": 2}))
+    wait_until(lambda: replicas() == 2, "the operator sets the number again")
+    assert is_ours()
+
+
 def test_deleted_policy_takes_everything_along(
     operator: OperatorProcess, own_kubectl: Kubectl
 ) -> None:
