@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import weakref
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from operator import attrgetter
@@ -103,9 +104,11 @@ class World:
         self.records: list[Record] = []
         self._by_id: dict[str, Record] = {}
         self._retry = retry
+        # The ledger must not hold the world, or only a collector of cycles could free it.
+        world = weakref.proxy(self)
         self.ledger = Ledger(
             policy,
-            ended=self._on_ended,
+            ended=lambda ticket: world._on_ended(ticket),  # noqa: PLW0108, SLF001
             rng=random.Random(seed),
             sojourns=sojourns,
             services=services,
