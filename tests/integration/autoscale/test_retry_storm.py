@@ -85,7 +85,9 @@ async def test_storm_of_retries_moves_the_offered_load_of_a_live_gateway_by_less
     """Three times what the pod can do; then the same, and every refusal is tried twice again."""
     pod = await start_pod(step=0.02, told_step=0.02, told_prefill=0.02, slots=2)
     policy = tmp_path / "policy.yaml"
-    policy.write_text(yaml.safe_dump(policy_object(deadline={"defaultMilliseconds": 500})))
+    # A tracked speed would change from moment to moment what work a request is.
+    spec = {"deadline": {"defaultMilliseconds": 500}, "estimate": {"speed": "Fixed"}}
+    policy.write_text(yaml.safe_dump(policy_object(**spec)))
     arguments = ["--policy", str(policy), "--port", "0", "--backend", pod.url]
     async with (
         program("punctual_gateway", *arguments, "--load-window-seconds", "2") as gateway,
@@ -104,4 +106,4 @@ async def test_storm_of_retries_moves_the_offered_load_of_a_live_gateway_by_less
     assert totals[2] - totals[1] == pytest.approx(totals[1] - totals[0], rel=0.05)
     loads = [median(one["signals"]["offered_load"] for one in seen) for seen in (calm, storm)]
     # of a few seconds on a busy machine; with the retries it would be more than twice as much
-    assert loads[1] == pytest.approx(loads[0], rel=0.25)
+    assert 0.5 < loads[1] / loads[0] < 1.6

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gateway_stand.stand import Stand
     from integration.gateway.conftest import StartGateway, StartPod
 
-SHORT = {"X-Deadline-Ms": "400"}
+SHORT = {"X-Deadline-Ms": "1000"}
 
 
 async def error_of(response: aiohttp.ClientResponse) -> dict[str, Any]:
@@ -164,7 +164,7 @@ async def collect(response: aiohttp.ClientResponse, seen: bytearray) -> None:
 async def test_overdue_work_is_finished_where_the_policy_says_so(
     start_pod: StartPod, start_gateway: StartGateway
 ) -> None:
-    pod = await start_pod(step=0.15)
+    pod = await start_pod(step=0.3)
     stand = await start_gateway(pod, overdue="Finish")
     async with stand.complete(4, headers=SHORT) as response:
         assert response.status == 200

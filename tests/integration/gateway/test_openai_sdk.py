@@ -81,7 +81,7 @@ async def test_refused_client_comes_back_when_told_and_gets_its_answer(
         waiting = asyncio.create_task(
             second.completions.create(model="lab", prompt="y", max_tokens=2)
         )
-        await stand.until(lambda: stand.outcomes() == {"refused": 1})
+        await stand.until(lambda: "refused" in stand.outcomes())
         pod.released.set()
         assert (await waiting).choices[0].text == "t0 t1 "
         with pytest.raises(openai.InternalServerError):

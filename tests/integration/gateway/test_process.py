@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 import yaml
 
+from gateway_stand.fake_pod import answer_when_released
 from gateway_stand.process import program
 from gateway_stand.stand import policy_object
 
@@ -62,7 +63,7 @@ async def ask(url: str, client: aiohttp.ClientSession) -> int:
 async def test_sigterm_finishes_what_was_admitted_and_refuses_the_rest(
     start_pod: StartPod, tmp_path: Path
 ) -> None:
-    pod = await start_pod(step=0.25, slots=4)
+    pod = await start_pod(slots=4, behaviour=answer_when_released)
     args = arguments(tmp_path, pod, mode="Unlimited")
     async with serving(*args) as (gateway, client):
         running = asyncio.create_task(ask(gateway.url, client))
@@ -75,6 +76,7 @@ async def test_sigterm_finishes_what_was_admitted_and_refuses_the_rest(
             assert (await response.json())["error"]["code"] == "draining"
         async with client.get(f"{gateway.url}/readyz") as response:
             assert response.status == 503
+        pod.released.set()
         assert await running == 200
         assert await gateway.wait() == 0
 

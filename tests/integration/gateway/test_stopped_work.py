@@ -78,7 +78,7 @@ async def test_answer_that_passes_its_deadline_is_stopped_on_the_pod_and_counted
     """What the pod had made was in vain, what it had not is saved."""
     pod = await start_pod(told_step=0.001, told_prefill=0.001, behaviour=fake_pod.stall)
     stand = await start_gateway(pod)
-    async with stand.complete(10, headers={"X-Deadline-Ms": "300"}) as response:
+    async with stand.complete(10, headers={"X-Deadline-Ms": "1000"}) as response:
         assert response.status == 504
     await pod.wait_idle()
     await stand.settle()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import mean
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,7 +10,7 @@ from aiohttp import web
 
 from punctual_lab.cli import main
 from punctual_lab.load.alone import measure_service_times, probe_speed
-from punctual_lab.load.calibration import calibrate
+from punctual_lab.load.calibration import PREFILL_PROMPTS, calibrate
 from punctual_lab.load.client import Target
 from punctual_lab.processes import Stack
 
@@ -35,19 +36,21 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 async def test_the_simulated_service_model_is_found(server: ServerProcess) -> None:
     """Nothing is measured faster than the engine sleeps, and steps grow with the batch."""
     found = await calibrate(
-        Target(server.url, "lab", stream=True), batch_sizes=[1, 2], repeats=2, requests=4
+        Target(server.url, "lab", stream=True), batch_sizes=[1, 2], repeats=5, requests=4
     )
-    assert found.prefill.at(100) > 0.004
+    # where a line through measurements lies at their mean, however uneven they are
+    assert found.prefill.at(mean(PREFILL_PROMPTS)) > 0.004
     assert found.step_seconds[1] > 0.0015
     assert found.step_seconds[2] > 0.0025
     assert len(found.model_errors) == 4
 
 
 async def test_service_times_grow_with_the_answer(server: ServerProcess) -> None:
-    """A longer answer takes longer, and no request is faster than its sleeps."""
+    """No request is faster than its sleeps, and a longer answer has more of them."""
     target = Target(server.url, "lab")
     times = await measure_service_times(target, [4, 64], prompt_tokens=16, repeats=2)
-    assert 0.009 < times[4] < times[64]
+    assert times[4] > 0.009
+    assert times[64] > 0.12
     assert await probe_speed(target, prompt_tokens=16, repeats=1) > 0.03
 
 

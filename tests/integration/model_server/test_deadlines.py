@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from support.model_server import ModelServer, model_server, until
+from support.model_server import ModelServer, model_server, stopped, until
 
 BODY = {"prompt": "hello", "max_tokens": 20, "temperature": 0, "ignore_eos": True}
 
@@ -32,7 +32,7 @@ async def test_a_request_that_cannot_make_it_is_refused_unstarted_with_the_numbe
     assert (status, error["type"], error["code"]) == (503, "overloaded", "deadline_unreachable")
     assert error["punctual"]["predicted_ms"] >= 90
     assert error["punctual"]["remaining_ms"] <= 50
-    assert sim_server.capacity()["seq"] - before <= 2  # heartbeats, not twenty tokens
+    assert sim_server.capacity()["seq"] - before < 20  # heartbeats, not twenty tokens
 
 
 @pytest.mark.parametrize("remaining", ["0", "-5"])
@@ -71,8 +71,8 @@ async def test_a_newcomer_that_would_make_a_resident_late_is_refused(
     options = (*sim_options[:4], "--sim-step-ms", "20,40", "--sim-prefill-ms", "20,0")
     with model_server(tmp_path, *options, "--slots", "2") as server:
         server.wait_ready()
-        body = BODY | {"max_tokens": 50}
-        resident = asyncio.create_task(ask(client, server, body, X_Punctual_Remaining_Ms="1300"))
+        body = BODY | {"max_tokens": 100}
+        resident = asyncio.create_task(ask(client, server, body, X_Punctual_Remaining_Ms="3000"))
         await until(lambda: bool(server.capacity()["running"]))
         status, answer = await ask(client, server, body, X_Punctual_Remaining_Ms="60000")
         assert (status, answer["error"]["code"]) == (503, "deadline_unreachable")
@@ -92,8 +92,9 @@ async def test_many_at_once_cannot_overshoot_the_pod(
         ]
         answers = await asyncio.gather(*calls)
     statuses = [status for status, _ in answers]
-    assert statuses.count(200) == 4  # each takes 200 ms of the 900
-    assert statuses.count(503) == 16
+    # Each takes 200 ms of the 900: four, one less on a slow machine, more when some arrive late.
+    assert 3 <= statuses.count(200) <= 6
+    assert statuses.count(200) + statuses.count(503) == 20
     reasons = [a["choices"][0]["finish_reason"] for status, a in answers if status == 200]
     assert set(reasons) <= {"length", "deadline"}
 
@@ -104,7 +105,7 @@ async def test_a_running_answer_is_cut_at_its_deadline(
     with model_server(tmp_path, *sim_options, "--slots", "1", "--no-last-word") as server:
         server.wait_ready()
         body = BODY | {"max_tokens": 500, "stream": True}
-        headers = {"X-Punctual-Remaining-Ms": "200"}
+        headers = {"X-Punctual-Remaining-Ms": "600"}
         async with client.post(
             server.url + "/v1/completions", json=body, headers=headers
         ) as answer:
@@ -113,7 +114,7 @@ async def test_a_running_answer_is_cut_at_its_deadline(
         reasons = [json.loads(e[6:])["choices"][0]["finish_reason"] for e in events[:-1]]
         assert reasons[-1] == "deadline"
         assert set(reasons[:-1]) == {None}
-        assert len(reasons) <= 41
+        assert len(reasons) <= 121
         waited = server.wait_idle()
         assert waited["kv"]["reserved_tokens"] == 0
 
@@ -137,8 +138,8 @@ async def test_a_first_token_deadline_does_not_cut_the_answer(
     status, answer = await ask(
         client,
         sim_server,
-        BODY | {"max_tokens": 100},
-        X_Punctual_Remaining_Ms="300",
+        BODY | {"max_tokens": 300},
+        X_Punctual_Remaining_Ms="1200",
         X_Punctual_Objective="first_token",
     )
     assert status == 200
@@ -150,8 +151,9 @@ async def test_more_waiting_than_allowed_is_refused(
 ) -> None:
     with model_server(tmp_path, *sim_options, "--slots", "1", "--max-waiting", "2") as server:
         server.wait_ready()
-        answers = await asyncio.gather(
-            *(ask(client, server, BODY | {"max_tokens": 40}) for _ in range(6))
-        )
+        with stopped(server.engine_pid):  # so that none ends before all have come
+            calls = [asyncio.create_task(ask(client, server, BODY)) for _ in range(6)]
+            await until(lambda: sum(call.done() for call in calls) == 3)
+        answers = await asyncio.gather(*calls)
     assert sorted(status for status, _ in answers) == [200] * 3 + [503] * 3
     assert {a["error"]["code"] for status, a in answers if status == 503} == {"queue_full"}

@@ -223,7 +223,7 @@ async def test_capacity_follows_the_engine(
     assert (before["slots"], before["drain_seconds"]) == (2, 0.0)
     calls = [
         asyncio.create_task(
-            post(client, sim_server, BODY | {"max_tokens": 60}, {"X-Request-Id": f"r{i}"})
+            post(client, sim_server, BODY | {"max_tokens": 200}, {"X-Request-Id": f"r{i}"})
         )
         for i in range(3)
     ]
@@ -234,7 +234,7 @@ async def test_capacity_follows_the_engine(
     assert {r["id"] for r in document["running"] + document["waiting"]} == {"r0", "r1", "r2"}
     assert 0.0 < document["inflight_gpu_seconds"] <= document["drain_seconds"] * 1.01
     assert document["wait_seconds"] < document["drain_seconds"]
-    assert document["kv"]["reserved_tokens"] == 3 * (5 + 60)
+    assert document["kv"]["reserved_tokens"] == 3 * (5 + 200)
     assert document["seq"] > before["seq"]
     assert document["age_seconds"] < 5.0
     for call in calls:

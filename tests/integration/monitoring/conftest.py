@@ -53,9 +53,9 @@ OPERATED = {"namespace": "punctual-system", "pod": "punctual-0"}
 LISTENING = re.compile(r"listening on http://\S+?:(\d+)")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    """A Prometheus with data of everything."""
+    """A Prometheus with data of everything; its load ends with the module, for others' sake."""
     try:
         prometheus_program("prometheus")
     except PrometheusError as error:
