@@ -51,8 +51,12 @@ def crd_text() -> str:
 
 
 def rules_text() -> str:
-    """The operator's rights."""
-    return yaml_text({"rules": [rule.manifest() for rule in RULES]})
+    """The operator's rights: those that a Role can give, and those that only a ClusterRole can."""
+    parts = {
+        name: [rule.manifest() for rule in RULES if rule.wide is wide]
+        for name, wide in (("rules", False), ("clusterRules", True))
+    }
+    return yaml_text(parts)
 
 
 def adapter_text() -> str:

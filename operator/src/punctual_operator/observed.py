@@ -64,8 +64,8 @@ class Observed:
     reports: Mapping[str, GatewayReport] = dataclasses.field(default_factory=dict)
     """What each ready replica says about itself, by the name of its pod."""
     metrics_owner: str | None = None
-    """Service (namespace/name) that answers for external metrics, empty: nobody; only looked up
-    where the autoscaler lacks them."""
+    """Service (namespace/name) that answers for external metrics, empty: nobody; None where it
+    cannot be told, or was not looked up because the autoscaler lacks none."""
     pod_start_seconds: float | None = None
     """How long the model pods took to start; None where it is not known or not needed."""
     unread: Mapping[str, str] = dataclasses.field(default_factory=dict)

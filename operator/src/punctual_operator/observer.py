@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from punctual_operator.api import Api
+from punctual_operator.api import Api, ApiError
 from punctual_operator.diagnosis.autoscaling import lacks_metrics
 from punctual_operator.gateway_client import GatewayClient
 from punctual_operator.kinds import (
@@ -58,9 +58,15 @@ class Observer:
             return None
         return await self._starts.get(policy.namespace, service.selector)
 
-    async def _metrics_owner(self) -> str:
-        """The Service that answers for external metrics, as namespace/name; empty: none."""
-        found = await self._api.get(API_SERVICE, None, EXTERNAL_METRICS)
+    async def _metrics_owner(self) -> str | None:
+        """The Service that answers for external metrics, as namespace/name; empty: none.
+
+        None where it cannot be read, as by an operator with rights in some namespaces alone.
+        """
+        try:
+            found = await self._api.get(API_SERVICE, None, EXTERNAL_METRICS)
+        except ApiError:
+            return None
         named = ((found or {}).get("spec") or {}).get("service") or {}
         return f"{named.get('namespace')}/{named.get('name')}" if named else ""
 

@@ -27,6 +27,8 @@ class Rule:
     resource: str
     verbs: tuple[str, ...]
     reason: str
+    wide: bool = False
+    """Of a resource that is in no namespace, so that only a ClusterRole can give it."""
 
     def manifest(self) -> dict[str, Any]:
         """As in a Role."""
@@ -70,13 +72,15 @@ RULES = (
         "the model pods of each Service; nobody can grant a right that they do not have, so the "
         "gateways' role needs it here too",
     ),
+    Rule("", "events", ("create",), "one Event for each transition of a condition"),
     Rule(
         "apiregistration.k8s.io",
         "apiservices",
         ("get",),
-        "who answers for external metrics, where an autoscaler cannot read them",
+        "who answers for external metrics, where an autoscaler cannot read them; an operator of "
+        "some namespaces goes without, and does not name another owner",
+        wide=True,
     ),
-    Rule("", "events", ("create",), "one Event for each transition of a condition"),
 )
 
 

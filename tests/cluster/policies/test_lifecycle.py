@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,10 +21,12 @@ from operatorstand.objects import (
     wait_children,
     wait_reason,
 )
-from operatorstand.process import USER, OperatorProcess, StartOperator
+from operatorstand.process import ACCOUNT, USER, OperatorProcess, StartOperator
+from punctual_operator.rbac import RULES
 from testcluster.audit import AuditLog, Recording
 from testcluster.cluster import Cluster
 from testcluster.control_plane import ControlPlane
+from testcluster.fixtures import account_manifests
 from testcluster.kubectl import Kubectl, KubectlError, Manifest
 from testcluster.waiting import wait_until
 from testcluster.wire import Wire
@@ -88,6 +91,28 @@ def test_no_request_is_refused_for_lack_of_rights(
     own = [one for one in requests.requests if one.namespace in {"", own_kubectl.namespace}]
     assert {one.status for one in own} <= {0, 200, 201, 404}
     assert writes(requests, own_kubectl.namespace)
+
+
+def test_operator_with_rights_in_one_namespace_alone_reports_a_lack_of_metrics(
+    installed: Cluster, own_namespace: str, own_kubectl: Kubectl, tmp_path: Path
+) -> None:
+    rules: Any = [rule.manifest() for rule in RULES if not rule.wide]
+    own_kubectl.apply(account_manifests(own_namespace, ACCOUNT, rules, None))
+    own_kubectl("create", "deployment", "model", "--image=example.invalid/model:1")
+    operator = OperatorProcess(installed, tmp_path, namespace=own_namespace)
+    operator.start("--attention-seconds=1", f"--namespace={own_namespace}")
+    try:
+        own_kubectl.apply(policy(autoscaling={"targetName": "model"}))
+        wait_reason(own_kubectl, "AutoscalingActive", "MetricUnavailable")
+        changed = policy(autoscaling={"targetName": "model", "maximumReplicas": 9})
+        own_kubectl.apply(changed)
+        wait_until(
+            lambda: own_kubectl.json("get", "hpa", "gpt2-pool")["spec"]["maxReplicas"] == 9,
+            "later changes are applied",
+        )
+    finally:
+        operator.stop(kill=True)
+    assert "forbidden" not in operator.log.read_text()
 
 
 def test_settled_policy_is_left_in_peace(

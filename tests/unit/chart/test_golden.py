@@ -64,6 +64,7 @@ def _without_others(found: dict[str, Any]) -> dict[str, Any]:
         return found | {"spec": {"groups": groups}}
     if found["kind"] == "ConfigMap":
         return found | {"data": sorted(found["data"])}
-    if found.get("rules") == [rule.manifest() for rule in RULES]:
-        return found | {"rules": "those of punctual_operator.rbac"}
+    for scope, kept in (("all", RULES), ("namespaced", [one for one in RULES if not one.wide])):
+        if found.get("rules") == [rule.manifest() for rule in kept]:
+            return found | {"rules": f"{scope} rules of punctual_operator.rbac"}
     return found

@@ -23,9 +23,11 @@ USER = f"system:serviceaccount:{SYSTEM}:{ACCOUNT}"
 class OperatorProcess:
     """Starts and ends the operator; its log is in `log`."""
 
-    def __init__(self, cluster: Cluster, folder: Path, *, server: str = "") -> None:
+    def __init__(
+        self, cluster: Cluster, folder: Path, *, server: str = "", namespace: str = SYSTEM
+    ) -> None:
         self.log = folder / "operator.log"
-        self._kubeconfig = cluster.account_kubeconfig(SYSTEM, ACCOUNT, server=server)
+        self._kubeconfig = cluster.account_kubeconfig(namespace, ACCOUNT, server=server)
         self._process: subprocess.Popen[bytes] | None = None
         self.health = f"127.0.0.1:{_two_ports()}"
 
