@@ -62,7 +62,9 @@ class Completions:
         arrived = time.monotonic()
         self._check_serving()
         promise = read_promise(request.headers)
-        completion = self._parse(await self._read_body(request))
+        body = await self._read_body(request)
+        self._check_serving()  # again: a slow body may outlast the engine
+        completion = self._parse(body)
         promise = _spend(promise, time.monotonic() - arrived)
         self._check_room()
         self._check_deadline(completion, promise)

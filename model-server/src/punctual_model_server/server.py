@@ -97,7 +97,7 @@ class Server:
         loop = asyncio.get_running_loop()
         started = loop.time()
         while engine.state != "dead":
-            if engine.ready is not None and engine.age_seconds > settings.stuck_seconds:
+            if engine.ready is not None and await self._is_stuck():
                 engine.declare_dead(f"silent for {engine.age_seconds:.1f} seconds")
             elif engine.ready is None and loop.time() - started > settings.start_timeout_seconds:
                 engine.declare_dead(f"not ready within {settings.start_timeout_seconds:g} seconds")
@@ -105,6 +105,16 @@ class Server:
                 await self._wait_changed(_WATCH_SECONDS)
         await asyncio.sleep(_LAST_ANSWERS_SECONDS)  # handlers tell their clients
         return EXIT_CANNOT_SERVE if engine.failure is not None else EXIT_ENGINE_LOST
+
+    async def _is_stuck(self) -> bool:
+        """Say whether the engine is silent for too long, and not just unheard.
+
+        Where this process stood still, the engine's words lie unread, or it stood still as well:
+        it gets the time for a heartbeat.
+        """
+        if self._engine.age_seconds > self._settings.stuck_seconds:
+            await asyncio.sleep(_WATCH_SECONDS)
+        return self._engine.age_seconds > self._settings.stuck_seconds
 
     async def _drain(self) -> None:
         """Unready at once; accept a little longer; finish what runs; then return."""

@@ -86,7 +86,10 @@ async def test_storm_of_retries_moves_the_offered_load_of_a_live_gateway_by_less
     pod = await start_pod(step=0.02, told_step=0.02, told_prefill=0.02, slots=2)
     policy = tmp_path / "policy.yaml"
     # A tracked speed would change from moment to moment what work a request is.
-    spec = {"deadline": {"defaultMilliseconds": 500}, "estimate": {"speed": "Fixed"}}
+    spec: dict[str, Any] = {
+        "deadline": {"defaultMilliseconds": 500},
+        "estimate": {"speed": "Fixed"},
+    }
     policy.write_text(yaml.safe_dump(policy_object(**spec)))
     arguments = ["--policy", str(policy), "--port", "0", "--backend", pod.url]
     async with (

@@ -154,6 +154,19 @@ async def test_a_stuck_engine_ends_the_process(
         assert "silent for" in server.log_text
 
 
+async def test_a_front_that_stood_still_does_not_take_its_engine_for_stuck(
+    tmp_path: Path, sim_options: tuple[str, ...]
+) -> None:
+    with model_server(tmp_path, *sim_options, "--stuck-seconds", "0.5") as server:
+        server.wait_ready()
+        with stopped(server.process.pid):
+            await asyncio.sleep(0.8)
+        seen = server.capacity()["seq"]
+        await until(lambda: server.capacity()["seq"] > seen + 3)
+        assert server.get("/readyz")[0] == 200
+        assert "silent for" not in server.log_text
+
+
 async def test_the_front_answers_while_the_engine_does_not(
     tmp_path: Path, sim_options: tuple[str, ...]
 ) -> None:
