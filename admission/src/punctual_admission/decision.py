@@ -22,11 +22,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from punctual_admission.counter_offer import find_counter_offer
-from punctual_admission.displacement import displaces, find_displaced
+from punctual_admission.displacement import find_displaced
 from punctual_admission.forecast import Lateness, Trial
 from punctual_admission.outcomes import Reason
 from punctual_admission.output_length import OutputLength
-from punctual_admission.policy import Enforcement, Mode, Objective, Order, Policy
+from punctual_admission.policy import Enforcement, Mode, Policy
 from punctual_admission.regret import TURNED_AWAY
 from punctual_admission.retry_after import retry_delay
 from punctual_admission.ticket import CounterOffer, Prediction, Refusal, Request, Ticket
@@ -148,7 +148,7 @@ def _try(
         trial = forecast.append(newcomer, test)
     else:
         trial = forecast.insert(place, newcomer, test)
-    if trial.fits or not displaces(policy):
+    if trial.fits or not policy.displaces:
         return trial, None
     if place == len(queue) and trial.first_late is None:
         # At the tail only a walk of the whole queue tells who is the first to be late.
@@ -158,7 +158,7 @@ def _try(
 
 def place_in(queue: Sequence[Ticket], policy: Policy, request: Request) -> int:
     """Where in the queue the request would stand."""
-    if not queue or policy.queue.order is Order.FIRST_IN_FIRST_OUT:
+    if not queue or not policy.earliest_first:
         return len(queue)
     if queue[-1].request.deadline <= request.deadline:
         return len(queue)
@@ -172,7 +172,7 @@ def _prediction(
     wait = service = 0.0
     if pods:
         start = newcomer.start
-        due = newcomer.end if policy.objective is Objective.COMPLETION else newcomer.first_token
+        due = newcomer.end if policy.completes else newcomer.first_token
         wait, service = start - now, due - start
     budget, backlog = request.deadline - arrival, view.queued_work + view.running_work
     return Prediction(
@@ -242,7 +242,7 @@ def tier_share_exhausted(case: Case) -> Reason | None:
 
 def shorter_first(case: Case) -> Reason | None:
     """It fits, but shorter ones will come that are worth more, so at its turn it would go."""
-    if not case.waits or not displaces(case.policy):
+    if not case.waits or not case.policy.displaces:
         return None
     request, wait = case.request, case.prediction.wait
     now = request.arrival + case.prediction.spent
@@ -291,7 +291,7 @@ def _retry_may_help(case: Case) -> bool:
     if case.memory_wait == NEVER:
         return False
     tokens: float = 1
-    if case.policy.objective is Objective.COMPLETION:
+    if case.policy.completes:
         tokens = request.output_tokens if case.length is None else case.length.least
     fastest = min([pod.engine.alone(request.prompt_tokens, tokens) for pod in case.view.pods])
     return fastest * case.prediction.margin <= request.budget

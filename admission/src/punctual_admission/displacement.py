@@ -15,18 +15,12 @@ from collections.abc import Sequence
 from heapq import nlargest
 
 from punctual_admission.forecast import Forecast, Lateness, Trial
-from punctual_admission.policy import Displacement, Mode, Policy
 from punctual_admission.service_time import ServiceModel
 from punctual_admission.ticket import Ticket
 from punctual_admission.track import Item
 
 ATTEMPTS = 3
 """How many of the longest are tried: on one slot the first is right."""
-
-
-def displaces(policy: Policy) -> bool:
-    """Whether requests are given up for shorter ones."""
-    return policy.queue.displacement is Displacement.LONGEST and policy.mode is Mode.PREDICTIVE
 
 
 def find_displaced(

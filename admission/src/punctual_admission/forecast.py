@@ -53,6 +53,7 @@ EPSILON = 1e-9
 """Seconds by which sums of floats may differ."""
 ALTERNATIVES = 4
 """How many pods with a free slot are tried before a newcomer is refused."""
+_COMPLETION = Objective.COMPLETION
 
 
 @dataclass(slots=True)  # not frozen, as `Trial`: made for each decision
@@ -73,11 +74,11 @@ class Lateness:
     @property
     def completes(self) -> bool:
         """Whether the deadline is about the end of the answer, not its first token."""
-        return self.objective is Objective.COMPLETION
+        return self.objective is _COMPLETION
 
     def due(self, item: Item) -> float:
         """The predicted time that the deadline is about."""
-        return item.end if self.objective is Objective.COMPLETION else item.first_token
+        return item.end if self.objective is _COMPLETION else item.first_token
 
     def late(self, item: Item) -> bool:
         """Whether the promise does not hold."""

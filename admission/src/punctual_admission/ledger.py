@@ -21,7 +21,6 @@ from collections.abc import Callable, Sequence
 
 from punctual_admission.accounts import Accounts
 from punctual_admission.decision import Admission, decide
-from punctual_admission.displacement import displaces
 from punctual_admission.forecast import EPSILON, Forecast, Lateness, choose
 from punctual_admission.line import Ahead
 from punctual_admission.margin import Margin
@@ -29,18 +28,16 @@ from punctual_admission.memory import free_memory, memory_wait, reservation
 from punctual_admission.outcomes import Outcome, Reason
 from punctual_admission.output_length import TRIAL_SHARE, OutputLength, OutputLengths
 from punctual_admission.peers import Peers
-from punctual_admission.policy import Enforcement, Mode, Objective, Order, Policy, Speed
+from punctual_admission.policy import Enforcement, Mode, Policy, Speed
 from punctual_admission.pool import Pod, work_left
 from punctual_admission.regret import GIVEN_UP, Regret
 from punctual_admission.service_time import ServiceModel, SpeedRatio
 from punctual_admission.shared_queue import SharedQueue, by_order
-from punctual_admission.ticket import Refusal, Request, State, Ticket
+from punctual_admission.ticket import ENDED, QUEUED, RUNNING, Refusal, Request, Ticket
 from punctual_admission.track import NEVER, Item, Track, item_of
 
 FORECAST_AGE = 0.002
 """Seconds for which a forecast may be used again while nothing changes but time."""
-
-
 START_CHANCE = 0.5
 """Who has waited is started if its answer, of a length not known, fits with this probability."""
 
@@ -161,7 +158,7 @@ class Ledger(SharedQueue):
         if self.policy.divides:
             self._ask(request, now)
         answer = decide(self.policy, self, request, now)
-        if displaces(self.policy):
+        if self.policy.displaces:
             self._regret.observe(now, self._cost(request))
         if isinstance(answer, Refusal):
             return answer
@@ -190,7 +187,7 @@ class Ledger(SharedQueue):
             pod = self._pod_for(ticket, now)
             if pod is None:
                 return None
-            if displaces(self.policy) and self._has_one_slot() and self._is_given_up(ticket, now):
+            if self.policy.displaces and self._has_one_slot() and self._is_given_up(ticket, now):
                 self.end(ticket, Outcome.EXPIRED, now, Reason.DISPLACED)
                 self._ended(ticket)
                 continue
@@ -219,7 +216,7 @@ class Ledger(SharedQueue):
         if self._learns:
             self.lengths.observe(ticket.request, ticket.generated)
         first = now if ticket.first_token is None else ticket.first_token
-        due = now if self.policy.objective is Objective.COMPLETION else first
+        due = now if self.policy.completes else first
         outcome = Outcome.GOOD if due <= ticket.request.deadline else Outcome.LATE
         self._close(ticket, outcome, now)
         return outcome
@@ -228,7 +225,7 @@ class Ledger(SharedQueue):
         self, ticket: Ticket, outcome: Outcome, now: float, reason: Reason | None = None
     ) -> None:
         """End a ticket that is not a completed answer; raises RuntimeError if it has ended."""
-        if ticket.state is State.ENDED:
+        if ticket.state is ENDED:
             raise RuntimeError(f"ticket {ticket.request.id} must end once, it is {ticket.outcome}")
         if outcome is Outcome.LATE and self._learns:
             # Cut off; of a late answer that is whole, `complete` has taught the length.
@@ -239,7 +236,7 @@ class Ledger(SharedQueue):
         self, ticket: Ticket, outcome: Outcome, now: float, reason: Reason | None = None
     ) -> None:
         self._leave(ticket, now)
-        ticket.state, ticket.outcome, ticket.reason = State.ENDED, outcome, reason
+        ticket.state, ticket.outcome, ticket.reason = ENDED, outcome, reason
 
     def requeue(self, ticket: Ticket, now: float, pause_pod: float = 0.0) -> None:
         """Put back a ticket of which the pod did nothing; leave that pod alone for `pause_pod`."""
@@ -261,7 +258,7 @@ class Ledger(SharedQueue):
         due = NEVER
         if self.policy.expires:
             due = queue[0].request.deadline
-            if self.policy.queue.order is not Order.EARLIEST_DEADLINE_FIRST:
+            if not self.policy.earliest_first:
                 due = min([ticket.request.deadline for ticket in queue])
         for pod in self.pods if not queue[0].peer else ():
             sooner = pod.paused_until < due
@@ -377,8 +374,8 @@ class Ledger(SharedQueue):
         self.accounts.take(self.policy, ticket.request, ticket.cost, pods, now, sign)
 
     def _order(self, ticket: Ticket) -> tuple[float, float]:
-        edf = self.policy.queue.order is Order.EARLIEST_DEADLINE_FIRST
-        return (ticket.request.deadline if edf else 0.0, ticket.sequence)
+        by_deadline = self.policy.earliest_first
+        return (ticket.request.deadline if by_deadline else 0.0, ticket.sequence)
 
     def _has_one_slot(self) -> bool:
         """Whether all is served one after the other; with more slots others may end later without
@@ -413,7 +410,7 @@ class Ledger(SharedQueue):
 
     def _start_in_time(self, ticket: Ticket, pod: Pod, now: float) -> bool:
         if self.policy.expires and self._is_late(ticket, pod, now):
-            ticket.state, ticket.outcome = State.ENDED, Outcome.EXPIRED
+            ticket.state, ticket.outcome = ENDED, Outcome.EXPIRED
             ticket.reason = Reason.DEADLINE_EXCEEDED
             self._ended(ticket)
             return False
@@ -422,19 +419,19 @@ class Ledger(SharedQueue):
 
     def _is_late(self, ticket: Ticket, pod: Pod, now: float) -> bool:
         """Whether the ticket would be late if it joined the pod now."""
-        factor, objective = self.services.factor, self.policy.objective
+        factor, policy = self.services.factor, self.policy
         if pod.residents or pod.foreign or ticket.length is not None:
-            test = Lateness(now, factor, objective, START_CHANCE)
+            test = Lateness(now, factor, policy.objective, START_CHANCE)
             return test.late(_joined(ticket, pod, now))
         engine, request = pod.engine, ticket.request
         due = pod.boundary(now) + engine.prefill(request.prompt_tokens)
-        if objective is Objective.COMPLETION:
+        if policy.completes:
             due += (request.output_tokens - 1) * engine.step_seconds[0]
         return now + (due - now) * factor > request.deadline + EPSILON
 
     def _start(self, ticket: Ticket, pod: Pod, now: float) -> None:
         begin = pod.boundary(now)
-        ticket.state, ticket.pod, ticket.started = State.RUNNING, pod.id, now
+        ticket.state, ticket.pod, ticket.started = RUNNING, pod.id, now
         prefill_end = begin + pod.engine.prefill(ticket.request.prompt_tokens)
         ticket.prefill_end = prefill_end
         ticket.ratio = pod.speed.value
@@ -467,7 +464,7 @@ class Ledger(SharedQueue):
             self.sojourns.observe(wait + service, promised + predicted)
 
     def _leave(self, ticket: Ticket, now: float) -> None:
-        if ticket.state is State.QUEUED:
+        if ticket.state is QUEUED:
             place = bisect_left(self._queue, ticket.order, key=by_order)
             self._dequeue(place)
             self._take(ticket, now, -1)
@@ -485,7 +482,7 @@ class Ledger(SharedQueue):
         self._ended(ticket)
 
     def _pod_of(self, ticket: Ticket) -> Pod:
-        if ticket.state is not State.RUNNING or ticket.pod is None:
+        if ticket.state is not RUNNING or ticket.pod is None:
             raise RuntimeError(f"ticket {ticket.request.id} must run, it is {ticket.state}")
         return self._pods[ticket.pod]
 

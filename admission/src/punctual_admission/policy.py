@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import ClassVar
 
 from punctual_admission.fields import (
@@ -246,7 +247,7 @@ class Refusals:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for what follows from the fields is kept once asked for
 class Policy:
     """The whole decision part of `AdmissionPolicy.spec`."""
 
@@ -291,56 +292,71 @@ class Policy:
         ),
     )
 
-    @property
+    @cached_property
     def expires(self) -> bool:
         """Whether a request that cannot finish in time is dropped from the queue."""
         if self.mode is Mode.UNLIMITED or self.mode is Mode.BOUNDED:
             return False
         return self.enforcement is Enforcement.ENFORCE
 
-    @property
+    @cached_property
     def learns_lengths(self) -> bool:
         """Whether lengths are learned."""
         return self.estimate.output_length is Lengths.LEARNED
 
-    @property
+    @cached_property
     def cuts_late_answers(self) -> bool:
         """Whether an answer is stopped at its deadline, so that none takes longer."""
         if self.objective is Objective.FIRST_TOKEN or self.enforcement is Enforcement.OBSERVE:
             return False
         return self.overdue is Overdue.CANCEL
 
-    @property
+    @cached_property
     def length_certainty(self) -> float:
         """Probability with which a learned length must fit."""
         return self.estimate.length_certainty_percent / 100
 
-    @property
+    @cached_property
     def queue_work_limit(self) -> float | None:
         """Most GPU-seconds that may wait."""
         limit = self.queue.maximum_work_milliseconds
         return None if limit is None else limit / 1000
 
-    @property
+    @cached_property
     def pool_work_limit(self) -> float | None:
         """Most GPU-seconds in flight, headroom already taken off."""
         limit = self.pool.maximum_work_milliseconds
         return None if limit is None else limit / 1000 * (1 - self.pool.headroom_percent / 100)
 
-    @property
+    @cached_property
     def divides(self) -> bool:
         """Whether tiers or size classes have shares."""
         return bool(self.size_classes or self.tiers)
 
-    @property
+    @cached_property
     def gates_memory(self) -> bool:
         """Whether requests without memory are refused."""
         return self.memory.gate is Gate.ENABLED
 
-    @property
+    @cached_property
     def offers(self) -> bool:
         """Whether refusals say what would have been promised."""
         return self.refusals.counter_offer is CounterOffers.ALWAYS
+
+    @cached_property
+    def completes(self) -> bool:
+        """Whether the deadline is about the whole answer, not its first token."""
+        return self.objective is Objective.COMPLETION
+
+    @cached_property
+    def displaces(self) -> bool:
+        """Whether requests are given up for shorter ones."""
+        return self.queue.displacement is Displacement.LONGEST and self.mode is Mode.PREDICTIVE
+
+    @cached_property
+    def earliest_first(self) -> bool:
+        """Whether the earliest deadline is next."""
+        return self.queue.order is Order.EARLIEST_DEADLINE_FIRST
 
     def tier(self, name: str) -> Tier | None:
         """The tier of that name."""

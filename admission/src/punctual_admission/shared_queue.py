@@ -6,7 +6,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from punctual_admission.peers import Peers, waiting_elsewhere
-from punctual_admission.ticket import State
+from punctual_admission.ticket import QUEUED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -113,7 +113,7 @@ class SharedQueue:
     # --- coming and going ----------------------------------------------------------------------
 
     def _enqueue(self, ticket: Ticket) -> None:
-        ticket.state = State.QUEUED
+        ticket.state = QUEUED
         queue = self._queue
         if not queue or queue[-1].order < ticket.order:
             queue.append(ticket)

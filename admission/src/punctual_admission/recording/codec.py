@@ -12,6 +12,7 @@ import importlib
 import math
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
+from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from types import SimpleNamespace
 from typing import Any
@@ -122,8 +123,12 @@ class _Decoder:
 
 
 def attributes(value: object) -> Iterator[tuple[str, object]]:
-    """The attributes that an object holds, in slots or in its dictionary."""
-    names: Iterable[str] = vars(value) if hasattr(value, "__dict__") else _slots(type(value))
+    """What an object holds: a data class its fields, any other its slots or its dictionary."""
+    names: Iterable[str]
+    if is_dataclass(value):
+        names = [field.name for field in fields(value)]
+    else:
+        names = vars(value) if hasattr(value, "__dict__") else _slots(type(value))
     return ((name, getattr(value, name)) for name in names)
 
 
