@@ -71,7 +71,14 @@ def values_table(values: list[Value]) -> str:
     return "\n".join(rows) + "\n"
 
 
-NAME = {"type": "string", "maxLength": 63, "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$"}
+LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+NAME = {"type": "string", "maxLength": 63, "pattern": f"^({LABEL})?$"}
+OBJECT_NAME = {
+    "type": "string",
+    "maxLength": 253,
+    "pattern": f"^({LABEL}(\\.{LABEL})*)?$",
+}
+"""The name of an object of most kinds: labels with dots between them."""
 REPOSITORY = {"type": "string", "minLength": 1, "pattern": "^[a-zA-Z0-9][-a-zA-Z0-9._:/]*$"}
 TAG = {"type": "string", "maxLength": 128, "pattern": "^([A-Za-z0-9_][A-Za-z0-9_.-]*)?$"}
 DIGEST = {"type": "string", "pattern": "^(sha256:[a-f0-9]{64})?$"}
@@ -84,7 +91,7 @@ SECRETS = {
         "type": "object",
         "required": ["name"],
         "additionalProperties": False,
-        "properties": {"name": NAME | {"minLength": 1}},
+        "properties": {"name": OBJECT_NAME | {"minLength": 1}},
     },
 }
 
@@ -96,16 +103,16 @@ FIELDS: dict[str, Schema] = {
     "imagePullSecrets": SECRETS,
     "gateway.imagePullSecrets": SECRETS,
     "namespaces": {"type": "array", "uniqueItems": True, "items": NAME | {"minLength": 1}},
-    "serviceAccount.name": NAME,
+    "serviceAccount.name": OBJECT_NAME,
     "serviceAccount.annotations": TEXTS,
-    "priorityClass.name": NAME,
+    "priorityClass.name": OBJECT_NAME,
     "priorityClass.value": {"type": "integer", "minimum": -2147483648, "maximum": 1000000000},
     "operator.image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
     "operator.logLevel": {"enum": ["DEBUG", "INFO", "WARNING"]},
     "operator.logFormat": {"enum": ["json", "plain"]},
     "metricsAdapter.replicas": {"type": "integer", "minimum": 1, "maximum": 16},
     "metricsAdapter.logLevel": {"enum": ["DEBUG", "INFO", "WARNING"]},
-    "metricsAdapter.priorityClassName": NAME,
+    "metricsAdapter.priorityClassName": OBJECT_NAME,
     "metricsAdapter.nodeSelector": TEXTS,
     "operator.workers": {"type": "integer", "minimum": 1, "maximum": 256},
     "operator.resyncSeconds": {"type": "number", "minimum": 0.05, "maximum": 86400},
@@ -113,7 +120,7 @@ FIELDS: dict[str, Schema] = {
     "operator.podLabels": TEXTS,
     "operator.podAnnotations": TEXTS,
     "operator.nodeSelector": TEXTS,
-    "operator.priorityClassName": NAME,
+    "operator.priorityClassName": OBJECT_NAME,
     "operator.terminationGracePeriodSeconds": {"type": "integer", "minimum": 1, "maximum": 3600},
     "operator.networkPolicy.apiServerPorts": {
         "type": "array",

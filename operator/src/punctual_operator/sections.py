@@ -16,7 +16,7 @@ from punctual_admission.fields import (
     texts,
 )
 
-DNS_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+OBJECT_NAME = r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?"
 IMAGE = r"|[a-zA-Z0-9][-a-zA-Z0-9._:/@]*"
 
 
@@ -94,7 +94,7 @@ class Gateway:
     network_policy: Switch = choice(
         Switch.DISABLED, "Whether a NetworkPolicy limits what the gateway may talk to."
     )
-    priority_class: str = text("", 253, "PriorityClass of the gateway's pods.", rf"|{DNS_LABEL}")
+    priority_class: str = text("", 253, "PriorityClass of the gateway's pods.", rf"|{OBJECT_NAME}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Autoscaling:
     """The number of model pods by the work that is asked for, refused work included."""
 
     target_name: str = required_text(
-        253, "Name of the object that holds the model pods.", r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?"
+        253, "Name of the object that holds the model pods.", OBJECT_NAME
     )
     target_kind: TargetKind = choice(TargetKind.DEPLOYMENT, "Kind of that object.")
     minimum_replicas: int = integer(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import yaml
 from charts.tools.generate import CHART, values_source
 from charts.tools.helm import HelmError, helm
 from charts.tools.values import Value, read_values
+from punctual_operator.policies import parse
 
 Render = Callable[..., str]
 EVERYTHING: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("everything.yaml").read_text())
@@ -45,6 +48,7 @@ OTHERWISE_TESTED = [
         ({"namespaces": ["Team_A"]}, "/namespaces/0"),
         ({"namespaces": ["a", "a"]}, "/namespaces"),
         ({"imagePullSecrets": ["registry"]}, "/imagePullSecrets/0"),
+        ({"imagePullSecrets": [{"name": ".registry"}]}, "/imagePullSecrets/0/name"),
         ({"crd": {"keep": "yes"}}, "/crd/keep"),
         ({"operator": {"networkPolicy": {"apiServerPorts": []}}}, "apiServerPorts"),
     ],
@@ -55,6 +59,27 @@ def test_wrong_value_is_refused_by_its_name(
     with pytest.raises(HelmError) as refusal:
         render(values)
     assert said in str(refusal.value)
+
+
+@pytest.mark.parametrize("namespaces", [(), ("team-a", "team-b")])
+def test_first_policy_in_the_notes_can_be_pasted_into_a_shell(namespaces: tuple[str, ...]) -> None:
+    options = ("--dry-run=client", f"--set-json=namespaces={json.dumps(namespaces)}")
+    notes = helm("install", "punctual", str(CHART), *options).partition("NOTES:")[2]
+    start, end = notes.index("kubectl apply"), notes.index("kubectl get")
+    script = f"kubectl() {{ cat; }}\n{notes[start:end]}"
+    shell = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert shell.stderr == ""
+    policy = yaml.safe_load(shell.stdout)
+    assert policy["metadata"]["namespace"] == (namespaces or ("default",))[0]
+    assert parse(policy | {"metadata": policy["metadata"] | {"uid": "1"}}).gateway.replicas == 1
+
+
+def test_names_of_objects_may_have_dots(render: Render) -> None:
+    dotted = {
+        "imagePullSecrets": [{"name": "registry.example"}],
+        "operator": {"priorityClassName": "example.com.serving"},
+    }
+    assert "name: registry.example\n" in render(dotted)
 
 
 def test_chart_passes_helms_own_lint() -> None:
