@@ -136,6 +136,18 @@ def test_monitor_and_network_policy_name_the_gateways_as_the_operator_does(
     assert [port["port"] for port in peer["ports"]] == [HTTP_PORT]
 
 
+def test_no_disruption_budget_blocks_the_drain_of_a_node(render_objects: RenderObjects) -> None:
+    values = {
+        "metricsAdapter": {"enabled": True},
+        "operator": {"podDisruptionBudget": {"enabled": True}},
+    }
+    budgets = [found["spec"] for found in of_kind(render_objects(values), "PodDisruptionBudget")]
+    assert len(budgets) == 2
+    for budget in budgets:
+        assert budget["maxUnavailable"] == 1
+        assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
 def test_long_release_names_give_valid_names(render_objects: RenderObjects) -> None:
     objects = render_objects({"fullnameOverride": "n" * 63})
     assert all(len(found["metadata"]["name"]) <= 63 for found in objects)

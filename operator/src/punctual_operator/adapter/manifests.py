@@ -108,7 +108,12 @@ def _disruption_budget(namespace: str) -> Manifest:
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": _metadata(SERVICE, namespace),
-        "spec": {"maxUnavailable": 1, "selector": selector},
+        "spec": {
+            "maxUnavailable": 1,
+            "selector": selector,
+            # replicas that cannot serve yet must not block the drain of their node
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
     }
 
 
