@@ -228,12 +228,13 @@ class Controller:
     async def _compare(self, *, expected: bool) -> None:
         """Compare all that is known with all that there is, and queue every policy."""
         for kind in WATCHED:
+            before = self._store.all(kind)
             found = [
                 item
                 for namespace in self._settings.namespaces or (None,)
                 for item in await self._api.read_all(kind, namespace)
             ]
-            changed = self._store.replace(kind, found)
+            changed = self._store.replace(kind, before, found)
             self._heard = time.monotonic()
             if not expected:
                 self._metrics.missed.inc(len(changed))

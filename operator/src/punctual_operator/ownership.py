@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Any
 
-from punctual_operator.names import KIND
+from punctual_operator.names import GROUP, KIND
 from punctual_operator.policies import AdmissionPolicy
 
 
@@ -25,7 +25,10 @@ def owner_of(given: Mapping[str, Any], policy: AdmissionPolicy) -> Owner:
     if any(reference.get("uid") == policy.uid for reference in references):
         return Owner.THIS
     same_name = any(
-        reference.get("kind") == KIND and reference.get("name") == policy.name
+        # other groups have a kind of this name too
+        str(reference.get("apiVersion")).startswith(f"{GROUP}/")
+        and reference.get("kind") == KIND
+        and reference.get("name") == policy.name
         for reference in references
     )
     return Owner.EARLIER if same_name else Owner.OTHER

@@ -67,11 +67,19 @@ class Store:
         self._unlink(kind, known)
         return True
 
-    def replace(self, kind: Kind, found: Iterable[Object]) -> list[Object]:
-        """Take a full list; returns the objects that had changed, appeared or gone unnoticed."""
+    def replace(
+        self, kind: Kind, before: Iterable[Object], found: Iterable[Object]
+    ) -> list[Object]:
+        """Take a full list; returns the objects that had changed, appeared or gone unnoticed.
+
+        `before` is what `all` returned before the list was asked for: what became known while it
+        was under way may be newer than the list.
+        """
         listed = {_key(given): given for given in found}
         changed = [given for given in listed.values() if self.put(kind, given)]
-        gone = [known for key, known in self._objects[kind.kind].items() if key not in listed]
+        kept = self._objects[kind.kind]
+        absent = (known for known in before if _key(known) not in listed)
+        gone = [known for known in absent if kept.get(_key(known)) is known]
         for known in gone:
             self.remove(kind, known)
         return changed + gone

@@ -67,7 +67,20 @@ def test_full_list_tells_what_no_watch_told() -> None:
     store = Store()
     for given in (thing("same", 1), thing("changed", 2), thing("gone", 3)):
         store.put(SERVICE, given)
-    missed = store.replace(SERVICE, [thing("same", 1), thing("changed", 7), thing("new", 8)])
+    listed = [thing("same", 1), thing("changed", 7), thing("new", 8)]
+    missed = store.replace(SERVICE, store.all(SERVICE), listed)
     names = {given["metadata"]["name"] for given in missed}
     assert names == {"changed", "gone", "new"}
     assert store.count(SERVICE) == len(store.all(SERVICE)) == 3
+
+
+def test_what_is_told_while_a_list_is_under_way_is_not_lost_by_it() -> None:
+    store = Store()
+    store.put(SERVICE, thing("old", 1))
+    store.put(SERVICE, thing("made anew", 2, uid="u1"))
+    before = store.all(SERVICE)
+    store.put(SERVICE, thing("young", 9))
+    store.put(SERVICE, thing("made anew", 9, uid="u2"))
+    missed = store.replace(SERVICE, before, [])
+    assert [given["metadata"]["name"] for given in missed] == ["old"]
+    assert {given["metadata"]["name"] for given in store.all(SERVICE)} == {"young", "made anew"}
