@@ -9,6 +9,7 @@ import pytest
 
 from punctual_admission.outcomes import Outcome
 from punctual_lab.cli import main
+from punctual_lab.decision_log import read_lines
 from punctual_lab.load.rows import read_rows
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ def test_a_comparison_ends_with_tables_files_and_nothing_running(tmp_path: Path)
     assert good == summary["modes"]["Predictive"]["good"]
     assert summary["refusal"]["burst_of_30"]["server_ms"]["p50"] > 0
     assert "Predictive" in (out / "report.html").read_text()
+    # No gateway still takes the pod for busy with what was measured on it before.
+    for log in sorted((out / "decisions").glob("*.jsonl")):
+        first = next(line for line in read_lines(log) if "request" in line)
+        assert first["answer"] == "running"
     # What was decided is decided again from the logs, number by number; and simulated, the run ends
     # as it did, its burst included.
     assert main(["replay", str(out), "--limit=0.01", f"--reports={tmp_path}"]) == 0

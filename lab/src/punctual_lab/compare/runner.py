@@ -17,6 +17,7 @@ import orjson
 
 from punctual_lab.aio import run_async
 from punctual_lab.compare.plan import BURST_SIZE, BurstRun, Comparison, ComparisonPlan, ModeRun
+from punctual_lab.gateway_stats import wait_idle
 from punctual_lab.load.alone import PROBE_TOKENS, measure_service_times, probe_speed
 from punctual_lab.load.client import Target, build_body, build_session, send
 from punctual_lab.load.generator import run_load
@@ -147,10 +148,12 @@ class _Bench:
         """Run one mode behind a gateway of its own."""
         gateway = self._start_gateway(mode)
         before = self._probe()
+        wait_idle(gateway.url)
         with track_requests(self.console, mode.name, len(self.trace)) as on_row:
             result, bare = run_async(self._play(gateway, on_row))
         write_rows(self.folder / "rows" / f"{mode.slug}.jsonl", result.rows)
         after = self._probe()
+        wait_idle(gateway.url)
         burst = run_async(self._play_bursts(gateway)) if mode == PREDICTIVE else None
         self.stack.stop(gateway)
         return ModeRun(

@@ -12,10 +12,7 @@ import random
 import re
 import sys
 import time
-import urllib.request
 from typing import TYPE_CHECKING, Any
-
-import orjson
 
 from punctual_admission.outcomes import Outcome
 from punctual_admission.service_time import ServiceModel
@@ -29,6 +26,7 @@ from punctual_lab.experiments.frame import (
     run_experiment,
 )
 from punctual_lab.experiments.tally import add_tallies, share_good, tally
+from punctual_lab.gateway_stats import fetch, fetch_stats
 from punctual_lab.load.client import Target, build_session
 from punctual_lab.load.generator import run_load
 from punctual_lab.measures import quantile
@@ -187,14 +185,8 @@ def _start_gateway(
 def _wait_for_peers(urls: Sequence[str], number: int) -> None:
     """Until each gateway hears the others: a gateway tries again every half second."""
     for url in urls:
-        while len(orjson.loads(_get(f"{url}/stats"))["peers"]) < number:
+        while len(fetch_stats(url)["peers"]) < number:
             time.sleep(0.05)
-
-
-def _get(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310  # our own gateway
-        body: bytes = answer.read()
-        return body
 
 
 async def _play_live(trace: Trace, urls: Sequence[str], seed: int) -> list[RequestRow]:
@@ -227,7 +219,7 @@ def count_live(rows: Sequence[RequestRow], urls: Sequence[str]) -> Summary:
 
 
 def _declined(url: str) -> int:
-    text = _get(f"{url}/metrics").decode()
+    text = fetch(f"{url}/metrics").decode()
     found = re.findall(
         r'^punctual_declined_total\{code="deadline_unreachable"\} (\S+)', text, re.MULTILINE
     )
