@@ -8,7 +8,8 @@ from punctual_operator.names import HTTP_PORT_NAME, selector_labels
 from punctual_operator.policies import AdmissionPolicy
 from punctual_operator.resources.metadata import Manifest, build_head
 
-API_SERVER_PORTS = (443, 6443)
+API_SERVER_PORTS = (443, 6443, 8443, 16443)
+"""Where API servers listen: managed clusters, kubeadm and most others, minikube, MicroK8s."""
 DNS_PORT = 53
 
 
