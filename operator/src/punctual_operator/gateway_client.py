@@ -62,7 +62,12 @@ class GatewayClient:
             await self._session.close()
 
     async def _ask_one(self, namespace: str, pod: GatewayPod) -> None:
-        self._answers[namespace, pod.name] = await self._fetch(pod)
+        key = namespace, pod.name
+        earlier, answer = self._answers.get(key), await self._fetch(pod)
+        if answer.report is None and earlier is not None and earlier.report is not None:
+            # one answer that is late is no news about a replica that has answered before
+            answer = await self._fetch(pod)
+        self._answers[key] = answer
 
     async def _fetch(self, pod: GatewayPod) -> Answer:
         now = time.monotonic()

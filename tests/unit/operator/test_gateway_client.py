@@ -21,9 +21,13 @@ class Replica:
         self.stats: Any = {"policy": {"generation": 1}}
         self.status = 200
         self.asked = 0
+        self.failures = 0
 
     async def answer(self, _: web.Request) -> web.Response:
         self.asked += 1
+        if self.failures:
+            self.failures -= 1
+            return web.Response(status=503)
         return web.Response(text=json.dumps(self.stats), status=self.status)
 
 
@@ -89,6 +93,17 @@ async def test_wrong_answer_is_told(
     answer = client.known("shop", [POD])["a"]
     assert answer.report is None
     assert words in answer.error
+
+
+async def test_replica_that_has_answered_is_asked_twice_before_it_counts_as_silent(
+    replica: Replica, client: GatewayClient
+) -> None:
+    silent = []
+    for failures in (1, 0, 1, 2):
+        replica.failures = failures
+        await client.ask("shop", [POD], 1, 0.0)
+        silent.append(client.known("shop", [POD])["a"].report is None)
+    assert silent == [True, False, False, True]
 
 
 async def test_closed_port_is_told(client: GatewayClient, monkeypatch: pytest.MonkeyPatch) -> None:
