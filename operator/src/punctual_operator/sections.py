@@ -75,7 +75,8 @@ class Gateway:
     )
     replicas: int = integer(1, 0, 64, "Gateway replicas; not used where `scaling` is given.")
     scaling: GatewayScaling | None = optional_section(
-        GatewayScaling, "Number of replicas by their use of CPU; absent: `replicas`."
+        GatewayScaling,
+        "Number of replicas by their use of CPU, as metrics-server tells it; absent: `replicas`.",
     )
     service_port: int = integer(80, 1, 65535, "Port of the gateway's Service.")
     cpu_millicores: int = integer(250, 10, 64_000, "CPU that a replica requests.")
