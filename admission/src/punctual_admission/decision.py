@@ -76,9 +76,15 @@ class Case:
     """Seconds that it waits for memory; infinite: it never fits."""
 
 
-def decide(policy: Policy, view: PoolView, request: Request, now: float) -> Admission | Refusal:
-    """Admit or refuse `request` at `now`; changes nothing."""
-    case = examine(policy, view, request, now)
+def decide(
+    policy: Policy,
+    view: PoolView,
+    request: Request,
+    now: float,
+    length: OutputLength | None = None,
+) -> Admission | Refusal:
+    """Admit or refuse `request` at `now`, as one of `length` if given; changes nothing."""
+    case = examine(policy, view, request, now, length)
     reason = _first_reason(case)
     observed = policy.enforcement is Enforcement.OBSERVE and reason not in NEVER_OBSERVED
     if reason is None or observed:
@@ -114,9 +120,16 @@ def _first_reason(case: Case) -> Reason | None:
     return None
 
 
-def examine(policy: Policy, view: PoolView, request: Request, now: float) -> Case:
-    """Work out everything that the rules look at."""
-    length = view.length(request)
+def examine(
+    policy: Policy,
+    view: PoolView,
+    request: Request,
+    now: float,
+    length: OutputLength | None = None,
+) -> Case:
+    """Work out everything that the rules look at; `length` counts instead of what was learned."""
+    if length is None:
+        length = view.length(request)
     newcomer = Item(request.prompt_tokens, request.output_tokens, request.deadline, length)
     if length is not None:
         newcomer.output_tokens, newcomer.variance = length.mean, length.variance
@@ -173,7 +186,8 @@ def _prediction(
     if pods:
         start = newcomer.start
         due = newcomer.end if policy.completes else newcomer.first_token
-        wait, service = start - now, due - start
+        # a forecast may be a moment old, and a start in it no longer to come
+        wait, service = max(start - now, 0.0), due - start
     budget, backlog = request.deadline - arrival, view.queued_work + view.running_work
     return Prediction(
         wait, service, view.margin, budget, now - arrival, backlog, pods, len(view.queue),

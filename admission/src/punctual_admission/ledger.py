@@ -26,15 +26,16 @@ from punctual_admission.line import Ahead
 from punctual_admission.margin import Margin
 from punctual_admission.memory import free_memory, memory_wait, reservation
 from punctual_admission.outcomes import Outcome, Reason
-from punctual_admission.output_length import TRIAL_SHARE, OutputLength, OutputLengths
+from punctual_admission.output_length import OutputLength, OutputLengths
 from punctual_admission.peers import Peers
 from punctual_admission.policy import Enforcement, Mode, Policy, Speed
 from punctual_admission.pool import Pod, work_left
 from punctual_admission.regret import GIVEN_UP, Regret
+from punctual_admission.scout import rest, scout_length
 from punctual_admission.service_time import ServiceModel, SpeedRatio
 from punctual_admission.shared_queue import SharedQueue, by_order
 from punctual_admission.ticket import ENDED, QUEUED, RUNNING, Refusal, Request, Ticket
-from punctual_admission.track import NEVER, Item, Track, item_of
+from punctual_admission.track import NEVER, Track, item_of, joined
 
 FORECAST_AGE = 0.002
 """Seconds for which a forecast may be used again while nothing changes but time."""
@@ -109,10 +110,7 @@ class Ledger(SharedQueue):
 
     def length(self, request: Request) -> OutputLength | None:
         """What was learned of a request's output; None: it counts as the maximum."""
-        if not self._learns:
-            return None
-        length = self.lengths.estimate(request)
-        return self._tried(request, length) if length.cold else length
+        return self.lengths.estimate(request) if self._learns else None
 
     def forecast(self, now: float) -> Forecast:
         """The forecast of the present queue, at most `FORECAST_AGE` old."""
@@ -158,6 +156,8 @@ class Ledger(SharedQueue):
         if self.policy.divides:
             self._ask(request, now)
         answer = decide(self.policy, self, request, now)
+        if isinstance(answer, Refusal) and answer.reason is Reason.DEADLINE_UNREACHABLE:
+            answer = self._send_scout(request, now) or answer
         if self.policy.displaces:
             self._regret.observe(now, self._cost(request))
         if isinstance(answer, Refusal):
@@ -213,11 +213,13 @@ class Ledger(SharedQueue):
     def complete(self, ticket: Ticket, now: float) -> Outcome:
         """The whole answer has come: GOOD or LATE; the only way to end that teaches."""
         self._teach(ticket, self._pod_of(ticket), now)
-        if self._learns:
-            self.lengths.observe(ticket.request, ticket.generated)
         first = now if ticket.first_token is None else ticket.first_token
         due = now if self.policy.completes else first
         outcome = Outcome.GOOD if due <= ticket.request.deadline else Outcome.LATE
+        if self._learns:
+            self.lengths.observe(ticket.request, ticket.generated, scout=ticket.scouts)
+            if ticket.scouts and outcome is Outcome.GOOD:
+                self.lengths.rest(ticket.request, now)
         self._close(ticket, outcome, now)
         return outcome
 
@@ -229,7 +231,8 @@ class Ledger(SharedQueue):
             raise RuntimeError(f"ticket {ticket.request.id} must end once, it is {ticket.outcome}")
         if outcome is Outcome.LATE and self._learns:
             # Cut off; of a late answer that is whole, `complete` has taught the length.
-            self.lengths.observe(ticket.request, ticket.request.output_tokens)
+            request = ticket.request
+            self.lengths.observe(request, request.output_tokens, scout=ticket.scouts)
         self._close(ticket, outcome, now, reason)
 
     def _close(
@@ -331,15 +334,18 @@ class Ledger(SharedQueue):
 
     # --- inside ------------------------------------------------------------------------------
 
-    def _tried(self, request: Request, length: OutputLength) -> OutputLength:
-        """What a request on trial counts as: its maximum is unknown ground and out of reach."""
-        idle = [pod for pod in self.pods if not pod.residents and not pod.foreign]
-        if not idle or self._queue or not self.policy.cuts_late_answers:
-            return length
-        within = idle[0].engine.tokens_within(request.prompt_tokens, request.budget)
-        if within < 1 or request.output_tokens <= within:
-            return length
-        return OutputLength.of((max(within * TRIAL_SHARE, 1.0),))
+    def _send_scout(self, request: Request, now: float) -> Admission | None:
+        """The admission of a request that was refused, as a scout."""
+        length = self._scout_on(self.pods, request, now)
+        if length is None:
+            return None
+        answer = decide(self.policy, self, request, now, length)
+        return answer if isinstance(answer, Admission) else None
+
+    def _scout_on(self, pods: Sequence[Pod], request: Request, now: float) -> OutputLength | None:
+        if self._queue or not self._learns:
+            return None
+        return scout_length(self.policy, pods, self.lengths, request, self.margin, now)
 
     def _issue(self, request: Request, answer: Admission, now: float) -> Ticket:
         self._sequence += 1
@@ -352,13 +358,19 @@ class Ledger(SharedQueue):
             answer.would_refuse,
         )
         ticket.order = self._order(ticket)
-        policy = self.policy
-        if policy.divides:
-            ticket.kept = self.accounts.is_kept(policy, request)
-        if policy.gates_memory:
-            ticket.reserved = reservation(policy.memory, request, ticket.length)
+        if self.policy.divides:
+            ticket.kept = self.accounts.is_kept(self.policy, request)
+        self._prepare(ticket, now)
         self._take(ticket, now)
         return ticket
+
+    def _prepare(self, ticket: Ticket, now: float) -> None:
+        """What follows from the length that a ticket counts as."""
+        request = ticket.request
+        if ticket.scouts:
+            self.lengths.rest(request, now + rest(request))
+        if self.policy.gates_memory:
+            ticket.reserved = reservation(self.policy.memory, request, ticket.length)
 
     def _ask(self, request: Request, now: float) -> None:
         self.accounts.ask(self.policy, request, self._cost(request), now)
@@ -409,7 +421,8 @@ class Ledger(SharedQueue):
         return not self.policy.gates_memory or ticket.reserved <= free_memory(pod)
 
     def _start_in_time(self, ticket: Ticket, pod: Pod, now: float) -> bool:
-        if self.policy.expires and self._is_late(ticket, pod, now):
+        late = self.policy.expires and self._is_late(ticket, pod, now)
+        if late and not self._goes_scouting(ticket, pod, now):
             ticket.state, ticket.outcome = ENDED, Outcome.EXPIRED
             ticket.reason = Reason.DEADLINE_EXCEEDED
             self._ended(ticket)
@@ -417,12 +430,23 @@ class Ledger(SharedQueue):
         self._start(ticket, pod, now)
         return True
 
+    def _goes_scouting(self, ticket: Ticket, pod: Pod, now: float) -> bool:
+        """Whether a ticket of mode Deadline, to which nothing is promised, scouts on the pod."""
+        if self.policy.mode is not Mode.DEADLINE:
+            return False
+        length = self._scout_on((pod,), ticket.request, now)
+        if length is None:
+            return False
+        ticket.length, ticket.item = length, None
+        self._prepare(ticket, now)
+        return True
+
     def _is_late(self, ticket: Ticket, pod: Pod, now: float) -> bool:
         """Whether the ticket would be late if it joined the pod now."""
         factor, policy = self.services.factor, self.policy
         if pod.residents or pod.foreign or ticket.length is not None:
             test = Lateness(now, factor, policy.objective, START_CHANCE)
-            return test.late(_joined(ticket, pod, now))
+            return test.late(joined(ticket, pod, now))
         engine, request = pod.engine, ticket.request
         due = pod.boundary(now) + engine.prefill(request.prompt_tokens)
         if policy.completes:
@@ -492,19 +516,3 @@ class Ledger(SharedQueue):
     def _pods_changed(self) -> None:
         self._available = None
         self._changed()
-
-
-def _joined(ticket: Ticket, pod: Pod, now: float) -> Item:
-    """The ticket as it would run if it joined the pod now."""
-    request = ticket.request
-    item = Item(request.prompt_tokens, ticket.expected_tokens, request.deadline, ticket.length)
-    if not pod.residents and not pod.foreign:
-        engine = pod.engine
-        item.start = pod.boundary(now)
-        item.first_token = item.start + engine.prefill(item.prompt_tokens)
-        item.end = item.first_token + (item.output_tokens - 1) * engine.step_seconds[0]
-        return item
-    track = Track(0, pod, now)
-    track.seat(item, now)
-    track.drain()
-    return item

@@ -15,9 +15,9 @@ Completed answers teach. An answer that was cut off at its deadline says only th
 and counts as the whole maximum: to leave it out would make long answers look rare. Those that
 failed, or whose client left, teach nothing.
 
-Where the maximum takes longer than the deadline on an idle pod, a cold start would refuse
-everybody for ever and learn nothing. Such a request is tried while a pod is idle: it counts as
-`TRIAL_SHARE` of what its deadline allows, which leaves room for others, and is cut there.
+A kind of request of which nobody is served any more teaches nothing, so now and then one is let
+through: see `scout`. What it teaches of a known kind takes the place of the oldest of the answers
+that it was judged by.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ ENOUGH = 2 * NEIGHBOURS
 """So many answers end a cold start."""
 MOST_GROUPS = 256
 """Groups beyond this many share one: their names may come from callers."""
-TRIAL_SHARE = 0.5
 QUANTILES = (0.5, 0.9, 0.99)
 """Of the shares that are shown."""
 
@@ -53,6 +52,8 @@ class OutputLength:
     variance: float
     cold: bool = False
     """Whether some of the cases are the maximum for want of better."""
+    scouts: bool = False
+    """Whether it is no estimate, but the most that a scout can make."""
 
     @property
     def median(self) -> float:
@@ -63,6 +64,11 @@ class OutputLength:
     def least(self) -> float:
         """The shortest answer to hope for; of one that is not known, a single token."""
         return 1.0 if self.cold else self.cases[0]
+
+    @property
+    def longest(self) -> float:
+        """The longest answer to expect."""
+        return self.cases[-1]
 
     @classmethod
     def of(cls, cases: Sequence[float]) -> OutputLength:
@@ -106,13 +112,26 @@ class OutputLengths:
         length.cold = missing > 0
         return length
 
-    def observe(self, request: Request, tokens: int) -> None:
-        """Learn from an answer that ended with so many tokens."""
+    def observe(self, request: Request, tokens: int, *, scout: bool = False) -> None:
+        """Learn from an answer that ended with so many tokens, that of a scout or not."""
         group = self._group(request)
         known = self._groups.get(group)
         if known is None:
             known = self._groups[group] = _History()
+        if scout and not known.cold:
+            known.forget_oldest(request.prompt_tokens)
         known.add(request.prompt_tokens, min(tokens / max(request.output_tokens, 1), 1.0))
+
+    def may_scout(self, request: Request, now: float) -> bool:
+        """Whether a scout may go."""
+        known = self._groups.get(self._group(request))
+        return known is None or known.cold or now >= known.rests_until
+
+    def rest(self, request: Request, until: float) -> None:
+        """Let no scout of the request's group go before `until`, unless it is cold."""
+        known = self._groups.get(self._group(request))
+        if known is not None:
+            known.rests_until = until
 
     def describe(self) -> list[Learned]:
         """What each group has taught, in the order in which they came."""
@@ -148,6 +167,8 @@ class _History:
     """
 
     def __init__(self) -> None:
+        self.rests_until = 0.0
+        """No scout goes before this."""
         self._serial = 0
         self._newest: deque[tuple[int, int, float]] = deque()
         self._ordered: list[tuple[int, int, float]] = []
@@ -160,6 +181,17 @@ class _History:
         insort(self._ordered, record)
         if len(self._newest) > WINDOW:
             del self._ordered[bisect_left(self._ordered, self._newest.popleft())]
+
+    @property
+    def cold(self) -> bool:
+        """Whether less is known than a neighbourhood needs."""
+        return len(self._ordered) < ENOUGH
+
+    def forget_oldest(self, prompt_tokens: int) -> None:
+        """Forget the oldest of the similar ones; at least one is known."""
+        oldest = min(self._similar(prompt_tokens), key=_age)
+        self._newest.remove(oldest)
+        self._ordered.remove(oldest)
 
     def describe(self, size: str, group: str) -> Learned:
         """All records in a few numbers; `size` is that of the maxima in bits."""
@@ -175,6 +207,9 @@ class _History:
 
     def similar(self, prompt_tokens: int) -> list[float]:
         """Shares of the `NEIGHBOURS` with the most similar prompts, of at most half of all."""
+        return [share for _, _, share in self._similar(prompt_tokens)]
+
+    def _similar(self, prompt_tokens: int) -> list[tuple[int, int, float]]:
         ordered = self._ordered
         count = min(NEIGHBOURS, len(ordered) // 2)
         low = high = bisect_left(ordered, (prompt_tokens + 1, 0, 0.0))
@@ -185,4 +220,8 @@ class _History:
                 high += 1
             else:
                 low -= 1
-        return [share for _, _, share in ordered[low:high]]
+        return ordered[low:high]
+
+
+def _age(record: tuple[int, int, float]) -> int:
+    return record[1]

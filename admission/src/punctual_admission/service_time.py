@@ -58,10 +58,10 @@ class ServiceModel:
         """Seconds of service for a request that has the pod to itself."""
         return self.prefill(prompt_tokens) + max(output_tokens - 1, 0) * self.step_seconds[0]
 
-    def tokens_within(self, prompt_tokens: int, seconds: float) -> int:
-        """Output tokens that a request alone on the pod makes in so many seconds."""
+    def tokens_within(self, prompt_tokens: int, seconds: float, batch: int = 1) -> int:
+        """Output tokens that one of `batch` requests on the pod makes in so many seconds."""
         left = seconds - self.prefill(prompt_tokens)
-        return int(left / self.step_seconds[0]) + 1 if left >= 0 else 0
+        return int(left / self.step(batch)) + 1 if left >= 0 else 0
 
     def crowded(self, prompt_tokens: int, output_tokens: float) -> float:
         """Seconds of service among a full batch, prefills of later joiners left out."""

@@ -156,6 +156,11 @@ class Ticket:
         return self.request.output_tokens if self.length is None else self.length.mean
 
     @property
+    def scouts(self) -> bool:
+        """Whether it was let through without a promise (see `scout`)."""
+        return self.length is not None and self.length.scouts
+
+    @property
     def remaining(self) -> float:
         """Output tokens still to come; a request that outlives its estimate has one left."""
         if self.length is None:

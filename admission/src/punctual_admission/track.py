@@ -49,6 +49,8 @@ def item_of(ticket: Ticket) -> Item:
         else:
             item = Item(request.prompt_tokens, length.mean, request.deadline)
             item.variance = length.variance
+            if length.scouts:
+                item.deadline = NEVER  # nobody is refused for its sake
         ticket.item = item
     return item
 
@@ -240,6 +242,22 @@ class Track:
             virtual = last
             item.end = time
         self.time, self.virtual = time, virtual
+
+
+def joined(ticket: Ticket, pod: Pod, now: float) -> Item:
+    """The ticket as it would run if it joined the pod now."""
+    request = ticket.request
+    item = Item(request.prompt_tokens, ticket.expected_tokens, request.deadline, ticket.length)
+    if not pod.residents and not pod.foreign:
+        engine = pod.engine
+        item.start = pod.boundary(now)
+        item.first_token = item.start + engine.prefill(item.prompt_tokens)
+        item.end = item.first_token + (item.output_tokens - 1) * engine.step_seconds[0]
+        return item
+    track = Track(0, pod, now)
+    track.seat(item, now)
+    track.drain()
+    return item
 
 
 def _anchor(pod: Pod, now: float) -> float:

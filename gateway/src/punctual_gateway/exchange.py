@@ -327,6 +327,8 @@ class Exchange:
             fields.append(("X-Punctual-Shortened-From", str(call.shortened_from)))
         if call.clamped or call.shortened_from is not None:
             fields.append(("X-Punctual-Max-Tokens", str(call.max_tokens)))
+        if ticket.scouts:
+            fields.append(("X-Punctual-Promise", "none"))
         if ticket.would_refuse is not None:
             fields.append(("X-Punctual-Would-Refuse", ticket.would_refuse.value))
         return fields

@@ -161,15 +161,22 @@ class Gateway:
             metrics.dispatches.add(by=ticket.dispatches)
             metrics.queue_wait.observe(max(ticket.started - ticket.request.arrival, 0.0))
         if outcome in (Outcome.GOOD, Outcome.LATE):
-            metrics.promises.add("true" if outcome is Outcome.GOOD else "false")
             metrics.service.observe(now - ticket.started)
-            predicted = ticket.prediction.spent + ticket.prediction.sojourn
-            if predicted > 0:
-                metrics.predicted_ratio.observe((now - ticket.request.arrival) / predicted)
+            if not ticket.scouts:
+                self._count_promise(ticket, now)
+        if ticket.scouts:
+            metrics.scouts.add(outcome.value)
         if outcome in UNFINISHED:
             spent = self._spent(ticket)
             metrics.wasted.add(outcome.value, by=spent)
             metrics.saved.add(outcome.value, by=max(ticket.cost - spent, 0.0))
+
+    def _count_promise(self, ticket: Ticket, now: float) -> None:
+        kept = ticket.outcome is Outcome.GOOD
+        self.metrics.promises.add("true" if kept else "false")
+        predicted = ticket.prediction.spent + ticket.prediction.sojourn
+        if predicted > 0:
+            self.metrics.predicted_ratio.observe((now - ticket.request.arrival) / predicted)
 
     def _count_tier(self, tier: str, outcome: Outcome) -> None:
         if self.policy.tiers:

@@ -139,6 +139,12 @@ class Metrics:
             ("kept",),
             known=(("true",), ("false",)),
         )
+        self.scouts = Count(
+            "punctual_length_scouts",
+            "Answers without a promise, from which lengths were learned.",
+            ("outcome",),
+            known=((outcome.value,) for outcome in Outcome if outcome is not Outcome.REFUSED),
+        )
         self.dispatches = Count("punctual_dispatches", "Requests sent to pods.")
         self.retries = Count("punctual_retries", "Of these, sent again after a fault.")
         self.declined = Count(

@@ -57,6 +57,10 @@ ANSWER_HEADERS: Headers = {
         "The `max_tokens` that was asked for, when a shorter answer was taken.",
         {"type": "integer"},
     ),
+    "X-Punctual-Promise": (
+        "`none`: it was let through without a promise, to learn how long such answers are.",
+        {"type": "string", "enum": ["none"]},
+    ),
     "X-Punctual-Would-Refuse": (
         "Reason it would have been refused for, under `enforcement: Observe`.",
         {"type": "string"},

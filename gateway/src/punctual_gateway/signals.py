@@ -108,7 +108,9 @@ class Signals:
         now = self._scheduler.now
         if ticket.dispatches:
             self._demand.start(now, ticket.started - ticket.request.arrival)
-        if ticket.outcome is Outcome.GOOD and ticket.expected_service > 0:
+        # what a scout counts as is no prediction
+        predicted = ticket.outcome is Outcome.GOOD and not ticket.scouts
+        if predicted and ticket.expected_service > 0:
             pods = self._scheduler.ledger.all_pods
             pod = next((pod for pod in pods if pod.id == ticket.pod), None)
             if pod is not None:

@@ -98,6 +98,15 @@ def test_no_retry_is_advised_when_an_empty_pool_is_too_slow() -> None:
     assert not refusal.retry_may_help
 
 
+def test_a_forecast_that_is_a_moment_old_predicts_no_wait_before_now() -> None:
+    """Within its age one forecast serves several decisions, and each says the same of memory."""
+    ledger = exact_ledger(make_policy(), ONE_SLOT)
+    for now in (1.0, 1.001):
+        refusal = refused(ledger.offer(ask(1, tokens=100_000, at=now), now))
+        assert refusal.reason is Reason.DEADLINE_UNREACHABLE
+        assert refusal.prediction.wait == 0.0
+
+
 def test_a_newcomer_that_would_make_a_resident_late_is_refused() -> None:
     """With a free slot the newcomer itself is in time, but its neighbour would slow down."""
     ledger = exact_ledger(make_policy(), ServiceModel((0.1, 0.15)))
