@@ -5,8 +5,10 @@ is late, drop the longest of those up to it. For jobs that are all present on on
 makes as many on time as any schedule can. Here the queue was feasible before the newcomer, so one
 drop restores it on one slot; with several slots the drop is verified by the forecast, and the
 newcomer is refused when it does not help. Running requests are never given up, and those of a size
-class with a reserved share are not either. Nor is one started that would then stand in the way of
-more than it is worth: see `regret`.
+class with a reserved share are not either.
+
+At its turn a request that would stand in the way of more than it is worth (see `regret`) lets a
+shorter one pass, as long as everybody who is passed stays on time; it is given up where none may.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from heapq import nlargest
 from punctual_admission.forecast import Forecast, Lateness, Trial
 from punctual_admission.service_time import ServiceModel
 from punctual_admission.ticket import Ticket
-from punctual_admission.track import Item
+from punctual_admission.track import Item, item_of
 
 ATTEMPTS = 3
 """How many of the longest are tried: on one slot the first is right."""
@@ -56,3 +58,19 @@ def find_displaced(
         # The attempts have overwritten the newcomer's times, which a refusal quotes.
         forecast.insert(place, newcomer, test)
     return trial, None
+
+
+def find_passing(
+    forecast: Forecast, queue: Sequence[Ticket], place: int, test: Lateness
+) -> int | None:
+    """The place of the first shorter one behind `place`, if it may start now; None: it may not.
+
+    It may if nobody whom it passes becomes late by it. What waits at another gateway is not ours
+    to start.
+    """
+    for index in range(place + 1, len(queue)):
+        ticket = queue[index]
+        if ticket.cost < queue[place].cost and not ticket.peer:
+            trial = forecast.insert(0, item_of(ticket), test, without=index)
+            return index if trial.fits else None
+    return None

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 
 from punctual_admission.accounts import Accounts
 from punctual_admission.decision import Admission, decide
+from punctual_admission.displacement import find_passing
 from punctual_admission.forecast import EPSILON, Forecast, Lateness, choose
 from punctual_admission.line import Ahead
 from punctual_admission.margin import Margin
@@ -187,10 +188,13 @@ class Ledger(SharedQueue):
             pod = self._pod_for(ticket, now)
             if pod is None:
                 return None
-            if self.policy.displaces and self._has_one_slot() and self._is_given_up(ticket, now):
-                self.end(ticket, Outcome.EXPIRED, now, Reason.DISPLACED)
-                self._ended(ticket)
-                continue
+            if self.policy.displaces and self._has_one_slot():
+                first = self._first_past(place, now)
+                if first is None:
+                    self.end(ticket, Outcome.EXPIRED, now, Reason.DISPLACED)
+                    self._ended(ticket)
+                    continue
+                place, ticket = first, self._queue[first]
             self._dequeue(place)
             if self._start_in_time(ticket, pod, now):
                 return ticket
@@ -395,7 +399,20 @@ class Ledger(SharedQueue):
         """
         return len(self.pods) == 1 and self.pods[0].slots == 1
 
-    def _is_given_up(self, ticket: Ticket, now: float) -> bool:
+    def _first_past(self, place: int, now: float) -> int | None:
+        """The place of who starts, `place` or one that may pass it; None: `place` is given up."""
+        queue, policy, first = self._queue, self.policy, place
+        while self._costs_more(queue[first], now):
+            test = Lateness(now, self.margin, policy.objective, policy.length_certainty)
+            passing = find_passing(self.forecast(now), queue, first, test)
+            if passing is None:
+                return None
+            first = passing
+        for ticket in queue[place:first]:
+            ticket.overtaken = True
+        return first
+
+    def _costs_more(self, ticket: Ticket, now: float) -> bool:
         """Whether starting it now would lose more than it wins: what runs cannot be given up."""
         if ticket.kept or len(self._queue) < 2 or self.policy.enforcement is Enforcement.OBSERVE:
             return False

@@ -21,10 +21,12 @@ seconds ahead of q seconds of shorter work therefore loses
 
     R = 1 / z * integral of P from q to q + s
 
-answers, to win one. A request that has waited is given up at its turn if R > `GIVEN_UP`; less than
-1, for it also wins what the pool would have had time for instead. One that would likely be given up
-at its turn is turned away at once, which is kinder: at its arrival q is taken as rho times its
-wait, and the limit is `TURNED_AWAY`, higher because that is a guess.
+answers, to win one. If R > `GIVEN_UP` at its turn, a shorter one that waits passes it where no
+promise is broken by that, and it is asked again at the next turn; where none can, it is given up.
+The limit is less than 1, for a start also loses what the pool would have had time for instead. One
+that would likely be given up is turned away at once, which is kinder: at its arrival q is taken as
+rho times its wait, and the limit is `TURNED_AWAY`, higher because that is a guess, and because who
+is let in for now may find its moment while shorter ones pass.
 
 All this is for a pool of one slot. With more, one long request takes a part of the pool only, so
 there is little to win (measured: under 0.1 % of the answers), and giving up one can make others
@@ -48,8 +50,8 @@ SIZES = 4
 """Requests are told apart by cost in so many steps an octave, so that few have to be worked out."""
 REFRESH = 64
 """Offers after which what was worked out from them is worked out again."""
-GIVEN_UP = 0.5
-TURNED_AWAY = 1.5
+GIVEN_UP = 0.4
+TURNED_AWAY = 2.0
 _EVEN = 1e-3
 """|h D| below which the load is taken to be exactly 1."""
 _HOPELESSLY_FAR = 300.0

@@ -123,6 +123,29 @@ def test_nothing_admitted_is_late_under_dense_overload(seed: int) -> None:
             assert lateness(record) <= TOLERANCE
 
 
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**9))
+def test_nothing_admitted_is_late_where_shorter_ones_pass(seed: int) -> None:
+    """One slot under a long overload, where displacement looks ahead and changes the order."""
+    rng = random.Random(seed)
+    model = ServiceModel((rng.uniform(0.005, 0.02),), rng.uniform(0, 0.02))
+    budgets, rate = rng.choice([[2.0], [0.5, 2.0, 3.0]]), rng.uniform(8, 25)
+    load = [
+        Arrival(number / rate, 0, rng.choice([1, 4, 4, 16, 16, 64]), rng.choice(budgets))
+        for number in range(200)
+    ]
+    queue = {
+        "order": rng.choice(["EarliestDeadlineFirst", "FirstInFirstOut"]),
+        "displacement": "Longest",
+    }
+    policy = make_policy(queue=queue, estimate={"speed": "Fixed"}, overdue="Finish")
+    for record in play(policy, [model], load).records:
+        if record.outcome is Outcome.EXPIRED:
+            assert record.reason is Reason.DISPLACED
+        elif record.outcome is not Outcome.REFUSED:
+            assert lateness(record) <= TOLERANCE
+
+
 @settings(max_examples=200, deadline=None)
 @given(pods_strategy, arrivals_strategy, queues())
 def test_first_tokens_are_on_time_when_estimates_are_exact(

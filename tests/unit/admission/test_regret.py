@@ -143,7 +143,7 @@ def waiting_ledger(ended: list[Ticket], **spec: Any) -> tuple[Ledger, Ticket, Ti
 
 
 def test_a_long_request_is_given_up_at_its_turn_for_those_that_come() -> None:
-    """Once it ran it could not be given up any more; the next in line starts instead."""
+    """Once it ran it could not be given up any more, nor may the other pass that costs as much."""
     ended: list[Ticket] = []
     ledger, running, long = waiting_ledger(ended)
     ledger.progressed(running, 1.0, 10)
@@ -155,6 +155,63 @@ def test_a_long_request_is_given_up_at_its_turn_for_those_that_come() -> None:
     assert (long.state, long.outcome, long.reason) == (
         State.ENDED, Outcome.EXPIRED, Reason.DISPLACED,
     )  # fmt: skip
+
+
+def rushed_queue(ended: list[Ticket], budget: float, *tokens: int) -> tuple[Ledger, Ticket]:
+    """After a second of many short ones, answers of so many tokens wait for the pod's next turn.
+
+    `budget` is that of the first.
+    """
+    ledger = exact_ledger(make_policy(queue=DISPLACING), ENGINE, ended=ended.append)
+    running = admitted(ledger.offer(ask(0, tokens=10, at=0.0), 0.0))
+    for number, length in enumerate(tokens, start=1):
+        until = budget if number == 1 else 9.0
+        admitted(ledger.offer(ask(number, tokens=length, at=0.0, budget=until), 0.0))
+    for number in range(10, 90):
+        at = number / 90
+        assert isinstance(ledger.offer(ask(number, tokens=2, at=at, budget=0.1), at), Refusal)
+    ledger.progressed(running, 1.0, 10)
+    ledger.complete(running, 1.0)
+    return ledger, ledger.queue[0]
+
+
+def serve(ledger: Ledger, now: float) -> tuple[str, float]:
+    """Whose turn it is, and when its answer is whole."""
+    ticket = ledger.next_start(now)
+    assert ticket is not None
+    end = now + ENGINE.alone(0, ticket.request.output_tokens)
+    ledger.progressed(ticket, end, ticket.request.output_tokens)
+    assert ledger.complete(ticket, end) is Outcome.GOOD
+    return ticket.request.id, end
+
+
+def test_a_long_request_lets_a_shorter_one_pass_while_its_own_promise_holds() -> None:
+    """The next long one is no help; once it waits alone it is served, and its wait not learned."""
+    ended: list[Ticket] = []
+    ledger, long = rushed_queue(ended, 6.0, 20, 20, 2)
+    name, now = serve(ledger, 1.0)
+    assert name == "r3"
+    assert long.overtaken
+    ledger.end(ledger.queue[1], Outcome.CANCELLED, now)
+    assert serve(ledger, now) == ("r1", pytest.approx(3.2))
+    assert not ended
+
+
+def test_nobody_passes_a_request_that_would_be_late_by_it() -> None:
+    """It is given up instead, as what would be lost by its start is more than one answer."""
+    ended: list[Ticket] = []
+    ledger, long = rushed_queue(ended, 3.1, 20, 2)
+    assert serve(ledger, 1.0)[0] == "r2"
+    assert ended == [long]
+
+
+def test_who_waits_at_another_gateway_is_not_started_here() -> None:
+    """Nobody else is there to pass, so the long one is given up."""
+    ended: list[Ticket] = []
+    ledger, long = rushed_queue(ended, 6.0, 20)
+    ledger.observe_peer("other", [ask(99, tokens=2, at=1.0, budget=9.0)], {}, 1.0)
+    assert ledger.next_start(1.0) is None
+    assert ended == [long]
 
 
 @pytest.mark.parametrize(
