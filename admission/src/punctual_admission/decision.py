@@ -26,7 +26,7 @@ from punctual_admission.displacement import find_displaced
 from punctual_admission.forecast import Lateness, Trial
 from punctual_admission.outcomes import Reason
 from punctual_admission.output_length import OutputLength
-from punctual_admission.policy import Enforcement, Mode, Policy
+from punctual_admission.policy import Mode, Policy
 from punctual_admission.regret import TURNED_AWAY
 from punctual_admission.retry_after import retry_delay
 from punctual_admission.ticket import CounterOffer, Prediction, Refusal, Request, Ticket
@@ -86,7 +86,7 @@ def decide(
     """Admit or refuse `request` at `now`, as one of `length` if given; changes nothing."""
     case = examine(policy, view, request, now, length)
     reason = _first_reason(case)
-    observed = policy.enforcement is Enforcement.OBSERVE and reason not in NEVER_OBSERVED
+    observed = policy.observes and reason not in NEVER_OBSERVED
     if reason is None or observed:
         pod_id = None if case.waits else case.trial.pod_id
         displaced = case.displaced if reason is None else None
@@ -212,6 +212,8 @@ def client_quota_exceeded(case: Case) -> Reason | None:
 
 def memory_exhausted(case: Case) -> Reason | None:
     """Prompt and answer never fit into the pods' key-value memory, or not in time."""
+    if not case.memory_wait:
+        return None
     more = case.memory_wait - case.prediction.wait
     if more == NEVER:
         return Reason.MEMORY_EXHAUSTED
@@ -294,7 +296,7 @@ NEVER_OBSERVED = frozenset({Reason.DRAINING, Reason.POOL_EXHAUSTED})
 
 def _seconds_to_next_end(view: PoolView, now: float) -> float:
     next_end = view.forecast(now).next_end() if view.pods else now
-    return max(0.0, next_end - now)
+    return next_end - now if next_end > now else 0.0
 
 
 def _retry_may_help(case: Case) -> bool:
@@ -307,5 +309,8 @@ def _retry_may_help(case: Case) -> bool:
     tokens: float = 1
     if case.policy.completes:
         tokens = request.output_tokens if case.length is None else case.length.least
-    fastest = min([pod.engine.alone(request.prompt_tokens, tokens) for pod in case.view.pods])
-    return fastest * case.prediction.margin <= request.budget
+    margin, budget = case.prediction.margin, request.budget
+    for pod in case.view.pods:
+        if pod.engine.alone(request.prompt_tokens, tokens) * margin <= budget:
+            return True
+    return False

@@ -29,7 +29,7 @@ from punctual_admission.memory import free_memory, memory_wait, reservation
 from punctual_admission.outcomes import Outcome, Reason
 from punctual_admission.output_length import OutputLength, OutputLengths
 from punctual_admission.peers import Peers
-from punctual_admission.policy import Enforcement, Mode, Policy, Speed
+from punctual_admission.policy import Mode, Policy, Speed
 from punctual_admission.pool import Pod, work_left
 from punctual_admission.regret import GIVEN_UP, Regret
 from punctual_admission.scout import rest, scout_length
@@ -386,8 +386,9 @@ class Ledger(SharedQueue):
 
     def _take(self, ticket: Ticket, now: float, sign: int = 1) -> None:
         """Take from shares and quota what the ticket costs; with `sign` -1 it is given back."""
-        pods = len(self.pods)
-        self.accounts.take(self.policy, ticket.request, ticket.cost, pods, now, sign)
+        if ticket.request.client or self.policy.divides:
+            pods = len(self.pods)
+            self.accounts.take(self.policy, ticket.request, ticket.cost, pods, now, sign)
 
     def _order(self, ticket: Ticket) -> tuple[float, float]:
         by_deadline = self.policy.earliest_first
@@ -414,7 +415,7 @@ class Ledger(SharedQueue):
 
     def _costs_more(self, ticket: Ticket, now: float) -> bool:
         """Whether starting it now would lose more than it wins: what runs cannot be given up."""
-        if ticket.kept or len(self._queue) < 2 or self.policy.enforcement is Enforcement.OBSERVE:
+        if ticket.kept or len(self._queue) < 2 or self.policy.observes:
             return False
         cost, pods = ticket.cost, len(self.pods)
         budget = ticket.request.budget
@@ -513,7 +514,8 @@ class Ledger(SharedQueue):
         pod = self._pod_of(ticket)
         del pod.residents[ticket.sequence]
         if not pod.residents:
-            pod.busy_until = min(pod.busy_until, now)
+            if pod.busy_until > now:
+                pod.busy_until = now
             if pod.gone:
                 del self._pods[pod.id]
         self._changed()

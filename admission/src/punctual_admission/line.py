@@ -191,5 +191,9 @@ def _free_at(pod: Pod, running: Ticket, step: float, now: float) -> float:
         if not steps:
             return max(pod.step_due, now)
         # An overdue step may end at any moment, but not in the past.
-        return max(pod.step_started, now - step) + steps * step
-    return max(running.prefill_end, now) + (running.remaining - 1) * step
+        begin = now - step
+        if begin < pod.step_started:
+            begin = pod.step_started
+        return begin + steps * step
+    first = running.prefill_end if now < running.prefill_end else now
+    return first + (running.remaining - 1) * step

@@ -78,7 +78,7 @@ class Margin:
                 left -= prior
                 prior = 0
             if weight > left:
-                return min(max(ratio, 1.0), MAXIMUM)
+                return 1.0 if ratio < 1 else min(ratio, MAXIMUM)
             left -= weight
         return PRIOR_FACTOR if prior > left else 1.0
 

@@ -300,6 +300,11 @@ class Policy:
         return self.enforcement is Enforcement.ENFORCE
 
     @cached_property
+    def observes(self) -> bool:
+        """Whether refusals are only counted."""
+        return self.enforcement is Enforcement.OBSERVE
+
+    @cached_property
     def learns_lengths(self) -> bool:
         """Whether lengths are learned."""
         return self.estimate.output_length is Lengths.LEARNED

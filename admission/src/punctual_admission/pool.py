@@ -50,13 +50,13 @@ class Pod:
     @property
     def slots(self) -> int:
         """Requests that run at once."""
-        return self.model.slots
+        return len(self.model.step_seconds)
 
     @property
     def free_slots(self) -> int:
         """Slots that nobody holds."""
         free = len(self.model.step_seconds) - len(self.residents) - len(self.foreign)
-        return 0 if free < 0 else free  # noqa: FURB136  # asked several times a decision
+        return 0 if free < 0 else free
 
     @property
     def engine(self) -> ServiceModel:
@@ -73,10 +73,10 @@ class Pod:
 
     def boundary(self, now: float) -> float:
         """When a request sent at `now` can be taken up: the end of the step under way."""
-        if not self.residents and not self.foreign:
-            return max(now, self.busy_until)
         if self.busy_until > now:
             return self.busy_until
+        if not self.residents and not self.foreign:
+            return now
         step = self.engine.step(len(self.residents) + len(self.foreign))
         into = now - self.step_started
         if into >= step or into <= 0:
@@ -89,13 +89,11 @@ def work_left(pod: Pod) -> float:
     """GPU-seconds of the pod's running requests, own and foreign."""
     engine, work, steps = pod.engine, 0.0, 0.0
     for ticket in pod.residents.values():
-        request, generated = ticket.request, ticket.generated
-        left = ticket.remaining if ticket.length else max(request.output_tokens - generated, 1)
-        if generated:
-            steps += left
-        else:
-            work += engine.prefill(request.prompt_tokens)
-            steps += left - 1
+        left = ticket.remaining
+        if not ticket.generated:
+            work += engine.prefill(ticket.request.prompt_tokens)
+            left -= 1
+        steps += left
     work += engine.steps_cost(steps)
     for foreign in pod.foreign:
         work += _foreign_work(engine, foreign)

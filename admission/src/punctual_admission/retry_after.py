@@ -22,6 +22,9 @@ WITHOUT_PODS = 5.0
 """Seconds to wait for a pod: nothing is known of when one comes."""
 WHILE_DRAINING = 1.0
 """Seconds until other replicas have taken over."""
+_UNTIL_IT_FITS = (Reason.DEADLINE_UNREACHABLE, Reason.TIER_SHARE_EXHAUSTED)
+_QUOTA, _NO_PODS = Reason.CLIENT_QUOTA_EXCEEDED, Reason.POOL_EXHAUSTED
+_DRAINING, _SHORTER_FIRST = Reason.DRAINING, Reason.SHORTER_FIRST
 
 
 def retry_delay(
@@ -32,20 +35,20 @@ def retry_delay(
     quota_wait: float = 0.0,
 ) -> float:
     """Seconds until a retry has a chance, jittered by `uniform` in [0, 1)."""
-    quota = reason is Reason.CLIENT_QUOTA_EXCEEDED
+    quota = reason is _QUOTA
     delay = quota_wait if quota else _delay(reason, prediction, to_next_end)
     delay = delay * (1 + SPREAD * uniform)
     return min(max(delay, SHORTEST), LONGEST)
 
 
 def _delay(reason: Reason, prediction: Prediction, to_next_end: float) -> float:
-    if reason is Reason.POOL_EXHAUSTED:
+    if reason is _NO_PODS:
         return WITHOUT_PODS
-    if reason is Reason.DRAINING:
+    if reason is _DRAINING:
         return WHILE_DRAINING
-    if reason in (Reason.DEADLINE_UNREACHABLE, Reason.TIER_SHARE_EXHAUSTED):
+    if reason in _UNTIL_IT_FITS:
         return max(prediction.excess, to_next_end)
-    if reason is Reason.SHORTER_FIRST:
+    if reason is _SHORTER_FIRST:
         return max(prediction.wait, to_next_end)
     return to_next_end
 

@@ -56,7 +56,8 @@ class ServiceModel:
 
     def alone(self, prompt_tokens: int, output_tokens: float) -> float:
         """Seconds of service for a request that has the pod to itself."""
-        return self.prefill(prompt_tokens) + max(output_tokens - 1, 0) * self.step_seconds[0]
+        steps = output_tokens - 1 if output_tokens > 1 else 0
+        return self.prefill(prompt_tokens) + steps * self.step_seconds[0]
 
     def tokens_within(self, prompt_tokens: int, seconds: float, batch: int = 1) -> int:
         """Output tokens that one of `batch` requests on the pod makes in so many seconds."""
@@ -69,7 +70,8 @@ class ServiceModel:
 
     def cost(self, prompt_tokens: int, output_tokens: float) -> float:
         """GPU-seconds: engine time taken out of a full batch, T(S) / S for each step shared."""
-        return self.prefill(prompt_tokens) + self.steps_cost(max(output_tokens - 1, 0))
+        steps = output_tokens - 1 if output_tokens > 1 else 0
+        return self.prefill(prompt_tokens) + self.steps_cost(steps)
 
     def steps_cost(self, steps: float) -> float:
         """GPU-seconds of so many steps in a full batch."""
@@ -104,7 +106,9 @@ class SpeedRatio:
         if actual_seconds <= 0 or predicted_seconds <= 0:
             return
         low, high = RATIO_BOUNDS
-        newest = min(max(actual_seconds / predicted_seconds, low), high)
+        newest = actual_seconds / predicted_seconds
+        if not low <= newest <= high:
+            newest = low if newest < low else high
         self._measured += EWMA_WEIGHT * (newest - self._measured)
         if self._tracking:
             self.value = self._measured

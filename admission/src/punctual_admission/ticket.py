@@ -163,9 +163,10 @@ class Ticket:
     @property
     def remaining(self) -> float:
         """Output tokens still to come; a request that outlives its estimate has one left."""
-        if self.length is None:
-            return max(self.request.output_tokens - self.generated, 1)
-        return self.length.left(self.generated)[0] if self.generated else self.length.mean
+        if self.length is not None:
+            return self.length.left(self.generated)[0] if self.generated else self.length.mean
+        left = self.request.output_tokens - self.generated
+        return 1 if left < 1 else left
 
     @property
     def uncertainty(self) -> float:

@@ -123,17 +123,10 @@ class _Decoder:
 
 
 def attributes(value: object) -> Iterator[tuple[str, object]]:
-    """What an object holds: a data class its fields, any other its slots or its dictionary."""
+    """What an object holds: a data class its fields, any other what is in its dictionary."""
     names: Iterable[str]
-    if is_dataclass(value):
-        names = [field.name for field in fields(value)]
-    else:
-        names = vars(value) if hasattr(value, "__dict__") else _slots(type(value))
+    names = [one.name for one in fields(value)] if is_dataclass(value) else vars(value)
     return ((name, getattr(value, name)) for name in names)
-
-
-def _slots(kind: type) -> Iterator[str]:
-    return (name for one in reversed(kind.__mro__) for name in one.__dict__.get("__slots__", ()))
 
 
 def _name(kind: type) -> str:

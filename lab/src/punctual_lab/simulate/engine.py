@@ -187,7 +187,8 @@ class Engine(Generic[K]):
         """Boundaries of the stretch that have passed, its end left out."""
         if now <= self._begun:
             return 0
-        return min(int((now - self._begun) / self._step + _SAME), self._steps - 1)
+        passed, last = int((now - self._begun) / self._step + _SAME), self._steps - 1
+        return passed if passed < last else last
 
     def _cut(self, now: float) -> None:
         """End the operation at the next boundary, where the batch may change."""

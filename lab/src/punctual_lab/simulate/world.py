@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from punctual_admission.ledger import Ledger
 from punctual_admission.outcomes import Outcome, Reason
 from punctual_admission.policy import Objective, Overdue, Policy
-from punctual_admission.ticket import Refusal, Request, State, Ticket
+from punctual_admission.ticket import ENDED, RUNNING, Refusal, Request, Ticket
 from punctual_lab.load.retry import Refusal as Refused
 from punctual_lab.simulate.engine import NEVER, Engine
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from punctual_admission.margin import Margin
     from punctual_admission.service_time import ServiceModel
     from punctual_lab.load.retry import RetryBehaviour
+
+_CANCEL, _REFUSED = Overdue.CANCEL, Outcome.REFUSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +184,7 @@ class World:
         record.ticket = answer
         if arrival.leaves_after is not None:
             self.at(self.now + arrival.leaves_after, lambda: self._client_leaves(record))
-        if answer.state is State.RUNNING:
+        if answer.state is RUNNING:
             self._dispatch(answer)
         return record
 
@@ -204,7 +206,7 @@ class World:
         return self.ledger.offer(replace(request, output_tokens=tokens), self.now)
 
     def _refuse(self, record: Record, refusal: Refusal) -> None:
-        record.outcome, record.reason = Outcome.REFUSED, refusal.reason
+        record.outcome, record.reason = _REFUSED, refusal.reason
         record.refusal, record.ended = refusal, self.now
         if self._retry is None:
             return
@@ -236,11 +238,13 @@ class World:
         record = self._by_id[request.id]
         record.started = self.now
         arrival = record.arrival
-        tokens = min(arrival.actual_tokens, request.output_tokens)
+        tokens = arrival.actual_tokens
+        if tokens > request.output_tokens:
+            tokens = request.output_tokens
         self.engines[ticket.pod or ""].submit(
             ticket, arrival.prompt_tokens, tokens, self.now, arrival.slow
         )
-        if self.ledger.policy.overdue is Overdue.CANCEL:
+        if self.ledger.policy.overdue is _CANCEL:
             self.at(request.deadline, lambda: self._cut_off(ticket))
 
     def _advance(self, engine: Engine[Ticket]) -> None:
@@ -258,13 +262,13 @@ class World:
     def _client_leaves(self, record: Record) -> None:
         """The client has gone: its place is free, unless nobody tells the pods."""
         ticket = record.ticket
-        if ticket is None or ticket.state is State.ENDED:
+        if ticket is None or ticket.state is ENDED:
             return
         record.left = True
         if not self._cancels:
             return
         self._sync()
-        if ticket.state is State.RUNNING:
+        if ticket.state is RUNNING:
             self.engines[ticket.pod or ""].cancel(ticket, self.now)
         self.ledger.end(ticket, Outcome.CANCELLED, self.now)
         self._on_ended(ticket)
@@ -275,7 +279,7 @@ class World:
         self._sync()
         objective = self.ledger.policy.objective
         kept = objective is Objective.FIRST_TOKEN and ticket.first_token is not None
-        if ticket.state is not State.RUNNING or kept:
+        if ticket.state is not RUNNING or kept:
             return
         self.engines[ticket.pod or ""].cancel(ticket, self.now)
         self.ledger.end(ticket, Outcome.LATE, self.now, Reason.DEADLINE_EXCEEDED)
