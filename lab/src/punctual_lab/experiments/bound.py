@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import sys
-from itertools import permutations
-from typing import TYPE_CHECKING, Any
+from itertools import islice, permutations
+from typing import TYPE_CHECKING
 
 from punctual_lab.experiments import reference
 from punctual_lab.experiments.frame import (
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 NAME = "bound"
 TITLE = "How close to a schedule that knows the future"
 HELP = "compare the modes with the clairvoyant optimum, and that with brute force"
-LOADS = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
+LOADS = (0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0)
 QUICK_LOADS = (0.5, 1.0, 2.0, 3.0)
+SPEEDS = {"fast": 1.0, "slow": reference.SLOW}
 MODES = ("Deadline", "Predictive", "Predictive + displacement")
 SECONDS = 600.0
 WINDOWS = 100
@@ -49,28 +50,35 @@ def run(args: argparse.Namespace) -> int:
 
 
 def measure(options: Options) -> Summary:
-    """On-time share of the bound per load and mode; agreement with brute force."""
-    loads = QUICK_LOADS if options.quick else LOADS
+    """On-time share of the bound per speed, load and mode; agreement with brute force."""
+    loads, seeds = QUICK_LOADS if options.quick else LOADS, options.seeds(20, 4)
+    seconds = SECONDS / 4 if options.quick else SECONDS
     tasks = [
-        {"load": load, "seed": seed, "seconds": SECONDS / 4 if options.quick else SECONDS}
+        {"load": load, "seed": seed, "slow": slow, "seconds": seconds}
+        for slow in SPEEDS.values()
         for load in loads
-        for seed in options.seeds(10, 4)
+        for seed in seeds
     ]
-    results = options.run(NAME, play, tasks)
-    cells: dict[str, Any] = {}
-    for load in loads:
-        ours = [r for task, r in zip(tasks, results, strict=True) if task["load"] == load]
-        cells[f"{load:g}"] = {
-            name: mean_and_error([one["good"][name] / one["bound"] for one in ours])
-            for name in MODES
-        }
+    results = iter(options.run(NAME, play, tasks))
+    cells = {
+        speed: {f"{load:g}": _cell(list(islice(results, len(seeds)))) for load in loads}
+        for speed in SPEEDS
+    }
     return {"cells": cells, "brute_force": check_brute_force(options.seed)}
 
 
-def play(load: float, seed: int, seconds: float) -> Summary:
+def _cell(results: list[Summary]) -> dict[str, tuple[float, float]]:
+    """One load at one speed: per mode the mean share of the bound and its error."""
+    return {
+        name: mean_and_error([one["good"][name] / one["bound"] for one in results])
+        for name in MODES
+    }
+
+
+def play(load: float, seed: int, slow: float, seconds: float) -> Summary:
     """On time per mode, and the bound."""
-    arrivals = reference.reference_arrivals(load, seconds, seed)
-    model = reference.reference_model()
+    arrivals = reference.reference_arrivals(load, seconds, seed, slow)
+    model = reference.reference_model(slow)
     good = {}
     for name in MODES:
         policy = reference.reference_policy(reference.MODES[name])
@@ -104,15 +112,9 @@ def try_all_orders(jobs: Sequence[tuple[float, float, float]]) -> int:
 
 
 def describe(summary: Summary) -> list[Block]:
-    """Shares of the bound as a table and a plot."""
-    rows = tuple(
-        (load, *(f"{mean:.2%} ± {1.96 * error:.2%}" for mean, error in cell.values()))
-        for load, cell in summary["cells"].items()
-    )
-    loads = [float(load) for load in summary["cells"]]
-    series = {name: [cell[name][0] for cell in summary["cells"].values()] for name in MODES}
+    """Shares of the bound as a table and a plot for each machine."""
     checked = summary["brute_force"]
-    return [
+    blocks: list[Block] = [
         Text(
             "The bound is the largest number of requests that any schedule could have had on time, "
             "all arrivals and lengths known in advance: one machine, no preemption, equal "
@@ -123,11 +125,25 @@ def describe(summary: Summary) -> list[Block]:
             f"Brute force over all orders agreed in {checked['agree']} of {checked['windows']} "
             f"windows of {checked['requests']} requests."
         ),
-        TableBlock(("load", *MODES), rows, "Answered in time, share of the clairvoyant bound"),
+    ]
+    for speed, cells in summary["cells"].items():
+        blocks += _shares(speed, cells)
+    return [*blocks, Command("punctual-lab bound")]
+
+
+def _shares(speed: str, cells: Summary) -> list[Block]:
+    rows = tuple(
+        (load, *(f"{mean:.2%} ± {1.96 * error:.2%}" for mean, error in cell.values()))
+        for load, cell in cells.items()
+    )
+    series = {name: [cell[name][0] for cell in cells.values()] for name in MODES}
+    lines = draw_lines([float(load) for load in cells], series, "load", "share of the bound")
+    caption = f"Answered in time, share of the clairvoyant bound, {speed} machine"
+    return [
+        TableBlock(("load", *MODES), rows, caption),
         Plot(
-            build_svg(draw_lines(loads, series, "load", "share of the bound"), "bound"),
-            "On-time answers as a share of the most that was possible",
+            build_svg(lines, f"bound-{speed}"),
+            f"On-time answers as a share of the most that was possible, {speed} machine",
             "One line a mode over the load.",
         ),
-        Command("punctual-lab bound"),
     ]
