@@ -45,10 +45,11 @@ class Connections:
     def __init__(self) -> None:
         self._idle: dict[Address, list[tuple[float, PodConnection]]] = defaultdict(list)
         self._tls: ssl.SSLContext | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def try_reuse(self, address: Address) -> PodConnection | None:
         """An idle connection, if one is there that is still good."""
-        idle, oldest = self._idle[address], time.monotonic() - KEEP_ALIVE
+        idle, oldest = self._idle.get(address), time.monotonic() - KEEP_ALIVE
         while idle:
             since, connection = idle.pop()
             if since >= oldest and connection.reusable:
@@ -86,13 +87,27 @@ class Connections:
         self.give_back(address, connection, said_all=False)
 
     def _keep(self, address: Address, connection: PodConnection) -> None:
-        now, idle = time.monotonic(), self._idle[address]
-        while idle and idle[0][0] < now - KEEP_ALIVE:
-            idle.pop(0)[1].close()
-        idle.append((now, connection))
+        self._idle[address].append((time.monotonic(), connection))
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(KEEP_ALIVE, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close what nobody used again, at addresses that are gone as well."""
+        self._timer = None
+        oldest = time.monotonic() - KEEP_ALIVE
+        for address, idle in list(self._idle.items()):
+            while idle and (idle[0][0] < oldest or not idle[0][1].reusable):
+                idle.pop(0)[1].close()
+            if not idle:
+                del self._idle[address]
+        if self._idle:
+            self._timer = asyncio.get_running_loop().call_later(KEEP_ALIVE, self._sweep)
 
     def close(self) -> None:
         """Close all that are idle."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         for idle in self._idle.values():
             for _, connection in idle:
                 connection.close()

@@ -111,6 +111,16 @@ async def test_idle_connection_is_dropped_before_the_pod_would_drop_it(
     assert kept.try_reuse(address) is None
 
 
+async def test_idle_connection_is_closed_although_nobody_calls_there_again(
+    pod: RawPod, address: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pods come and go: their connections must not stay."""
+    monkeypatch.setattr(connections, "KEEP_ALIVE", 0.01)
+    pod.end.set()
+    await call(Connections(), address)
+    await pod.closed.wait()
+
+
 async def test_call_that_is_given_up_closes_its_connection(pod: RawPod, address: Address) -> None:
     pod.answers = HEAD
     kept = Connections()
