@@ -82,6 +82,15 @@ async def reset(pod: FakePod, http: web.Request, body: dict[str, Any]) -> web.St
     raise asyncio.CancelledError
 
 
+async def reset_after_head(
+    pod: FakePod, http: web.Request, body: dict[str, Any]
+) -> web.StreamResponse:
+    """Say that an answer comes, and drop the connection before its first byte."""
+    await begin(http)
+    abort(http)
+    raise asyncio.CancelledError
+
+
 async def break_off(pod: FakePod, http: web.Request, body: dict[str, Any]) -> web.StreamResponse:
     """Two tokens, then the connection drops."""
     answer = await begin(http)
@@ -105,6 +114,13 @@ async def stall(pod: FakePod, http: web.Request, body: dict[str, Any]) -> web.St
     await answer.write(token_event("one ") + token_event("two "))
     await asyncio.Event().wait()
     raise AssertionError
+
+
+async def flood(pod: FakePod, http: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    """More than fits between a pod and a client that does not read."""
+    answer = await begin(http)
+    while True:
+        await answer.write(token_event("x" * 100_000))
 
 
 async def talk_html(pod: FakePod, http: web.Request, body: dict[str, Any]) -> web.StreamResponse:

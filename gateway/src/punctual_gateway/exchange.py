@@ -225,7 +225,8 @@ class Exchange:
         upstream = Upstream(self._gateway.connections, monitor.address)
         own, pod_id = self._gateway.own_work, ticket.pod or ""
         own.sent(self._name)
-        self._gateway.retry_budget.dispatched()
+        if ticket.dispatches == 1:
+            self._gateway.retry_budget.dispatched()
         grace = GRACE if monitor.speaks_capacity else 0.0
         try:
             async with asyncio.timeout(left + grace if cuts else None) as cut:

@@ -80,6 +80,7 @@ class Upstream:
         connection = self._connection = await self._connect()
         try:
             await connection.send(build_request(self._address, path, body, headers))
+            self._answered = True
             if connection.status != 200:
                 raise await _read_error(connection)
         except (WireError, OSError) as error:
@@ -94,7 +95,6 @@ class Upstream:
             raise RuntimeError("the call must be open")
         try:
             while data := await self._connection.read():
-                self._answered = True
                 if events := self._events.feed(data):
                     self._said_all = events[-1].done
                     return events
