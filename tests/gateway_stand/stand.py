@@ -43,6 +43,7 @@ class Stand:
     gateway: Gateway
     client: aiohttp.ClientSession
     policy_path: Path
+    server: Server
 
     @property
     def port(self) -> int:
@@ -114,7 +115,8 @@ async def running(
     )
     gateway = Gateway(replace(defaults, **(settings or {})), discovery)
     gateway.metrics.watch(lambda: stats.gauges(gateway))
-    runner = web.ServerRunner(Server(gateway))
+    server = Server(gateway)
+    runner = web.ServerRunner(server)
     await runner.setup()
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     await web.SockSite(runner, listener).start()
@@ -123,7 +125,7 @@ async def running(
     connector = aiohttp.TCPConnector(limit=0)
     try:
         async with aiohttp.ClientSession(connector=connector) as client:
-            stand = Stand(url, gateway, client, path)
+            stand = Stand(url, gateway, client, path, server)
             await stand.until(lambda: gateway.ready)
             yield stand
     finally:

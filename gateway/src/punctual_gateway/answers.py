@@ -48,6 +48,8 @@ class WholeAnswer(web.StreamResponse):
         transport.write(
             self.head(keep_alive) + (b"" if request.method == "HEAD" else self._payload)
         )
+        if request.protocol.writing_paused:  # it asks for more than it reads
+            await request.writer.drain()
         return None
 
     def head(self, keep_alive: bool) -> bytes:

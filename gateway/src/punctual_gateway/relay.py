@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from punctual_gateway.answers import EventStream, WholeAnswer
 from punctual_gateway.assembly import Assembly
 from punctual_gateway.errors import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from aiohttp import web
 
@@ -80,15 +80,20 @@ class StreamRelay:
         if transport is None:
             raise ConnectionResetError("the client has gone")
         waiting = cast("asyncio.WriteTransport", transport).get_write_buffer_size()
-        if waiting + len(data) < UNREAD_LIMIT:
+        if waiting + len(data) < UNREAD_LIMIT and not self._http.protocol.writing_paused:
             await answer.write(data)
-            return
-        # A client that reads nothing must not hold its slot for ever where nothing is cut.
+        else:
+            await self._bound(answer.write(data))
+
+    async def _bound(self, writing: Coroutine[Any, Any, None]) -> None:
+        """A client that reads nothing must not hold its slot for ever where nothing is cut."""
         try:
             async with asyncio.timeout(STALLED_AFTER):
-                await answer.write(data)
+                await writing
         except TimeoutError:
-            answer.abort(self._http)
+            if self._http.transport is not None:
+                # to close it would wait for what is not read
+                cast("asyncio.WriteTransport", self._http.transport).abort()
             raise ConnectionResetError("the client does not read") from None
 
     async def finish(self) -> web.StreamResponse:
@@ -98,8 +103,8 @@ class StreamRelay:
             answer = EventStream(self._fields(False))
             await answer.prepare(self._http)
         if not self._done:
-            await answer.write(b"data: [DONE]\n\n")
-        await answer.write_eof()
+            await self._write(answer, b"data: [DONE]\n\n")
+        await self._bound(answer.write_eof())
         return answer
 
     async def fail(self, failure: Failure) -> web.StreamResponse:
@@ -107,7 +112,7 @@ class StreamRelay:
         answer = self._answer
         if answer is None:
             return whole(failure, self._fields(False))
-        await answer.write(b"data: " + failure.body + b"\n\n")
+        await self._write(answer, b"data: " + failure.body + b"\n\n")
         answer.abort(self._http)
         return answer
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gateway_stand import fake_pod
+from punctual_gateway import relay
 
 if TYPE_CHECKING:
     from gateway_stand.stand import Stand
@@ -119,6 +120,38 @@ async def read_all(stand: Stand, *, stream: bool) -> None:
     """Read an answer to its end."""
     async with stand.complete(stream=stream) as response:
         await response.read()
+
+
+async def test_client_that_reads_nothing_counts_as_left(
+    start_pod: StartPod, start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "STALLED_AFTER", 0.05)
+    pod = await start_pod(behaviour=fake_pod.flood)
+    stand = await start_gateway(pod)
+    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port, limit=1024)
+    writer.write(HEAD + BODY)
+    await pod.wait_active(1)
+    await pod.wait_idle()
+    await stand.settle()
+    assert stand.outcomes() == {"cancelled": 1}
+    assert await reader.read(1)
+    writer.close()
+
+
+async def test_client_that_asks_on_without_reading_is_not_answered_on(
+    start_pod: StartPod, start_gateway: StartGateway
+) -> None:
+    """What waits for it in memory is bounded."""
+    stand = await start_gateway(await start_pod())
+    _, writer = await asyncio.open_connection("127.0.0.1", stand.port, limit=1024)
+    for _ in range(3000):
+        writer.write(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n")
+    await stand.until(lambda: any(one.writing_paused for one in stand.server.connections))
+    handled = stand.server.requests_count
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert stand.server.requests_count == handled
+    writer.transport.abort()
 
 
 async def test_half_closed_connection_counts_as_left(
