@@ -19,7 +19,7 @@ from urllib.error import HTTPError, URLError
 from punctual_model_server.engine.protocol import Event, Start, Step, Submit
 from punctual_model_server.engine.runner import Draw, Shape
 
-START_SECONDS = 60.0
+START_SECONDS = 100.0
 
 
 class ModelServer:

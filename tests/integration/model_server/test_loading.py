@@ -85,6 +85,6 @@ def test_a_model_that_cannot_be_loaded_ends_the_process_with_the_reason(
 ) -> None:
     folder = damaged(model_folder, tmp_path / "broken", "truncated")
     with model_server(tmp_path, "--model", str(folder)) as server:
-        assert server.process.wait(60) == 2
+        assert server.process.wait(100) == 2
         assert "cannot serve" in server.log_text
         assert str(folder) in server.log_text
