@@ -71,11 +71,6 @@ def parse_policy(text: bytes) -> LoadedPolicy:
     )
 
 
-def read_policy(path: Path) -> LoadedPolicy:
-    """Read and validate a policy file; raises PolicyError, also when it cannot be read."""
-    return parse_policy(_read(path))
-
-
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()

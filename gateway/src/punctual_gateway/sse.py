@@ -61,11 +61,6 @@ class EventReader:
     def __init__(self) -> None:
         self._rest = b""
 
-    @property
-    def pending(self) -> bool:
-        """Whether half an event has come."""
-        return bool(self._rest.strip())
-
     def feed(self, data: bytes) -> list[Event]:
         """The events that `data` completes; raises StreamError for what is none."""
         data = self._rest + data

@@ -71,11 +71,6 @@ class Engine(asyncio.Protocol):
         await loop.create_unix_connection(lambda: self, sock=ours)
 
     @property
-    def exit_code(self) -> int | None:
-        """The engine's exit status, `None` while it runs."""
-        return None if self._process is None else self._process.exitcode
-
-    @property
     def age_seconds(self) -> float:
         """Seconds since the engine last said anything."""
         return time.monotonic() - self._heard_at

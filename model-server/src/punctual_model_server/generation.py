@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from punctual_model_server.engine.protocol import NO_TOKEN, Event, Finish, Start
 from punctual_model_server.forecast import Work
-
-Phase = Literal["waiting", "running", "ended"]
 
 
 class Promise(NamedTuple):
@@ -42,7 +40,6 @@ class Generation:
         "lost",
         "max_tokens",
         "name",
-        "phase",
         "prompt_tokens",
         "rid",
         "start",
@@ -62,7 +59,6 @@ class Generation:
         self.deadline = None if promise.remaining is None else now + promise.remaining
         self.first_token_only = promise.first_token_only
         self.generated = 0
-        self.phase: Phase = "waiting"
         self.finish: Finish | None = None
         self.start: Start | None = None
         self.first_token_at = 0.0
@@ -77,19 +73,16 @@ class Generation:
         if event.token != NO_TOKEN:
             if self.generated == 0:
                 self.first_token_at = now
-                self.phase = "running"
             self.generated += 1
             self.last_token_at = now
         if event.finish is not None:
             self.finish = event.finish
-            self.phase = "ended"
         self._events.append(event)
         self._wake()
 
     def lose(self) -> None:
         """The engine is gone: no more events will come."""
         self.lost = True
-        self.phase = "ended"
         self._wake()
 
     async def events(self) -> list[Event]:

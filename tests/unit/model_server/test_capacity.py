@@ -88,7 +88,7 @@ async def test_the_document_has_the_published_fields(pod: Pod) -> None:
         "reserved_tokens": 27,
     }
     assert document["seq"] == 1
-    assert waiting.phase == "waiting"
+    assert waiting.finish is None
 
 
 async def test_an_ended_request_leaves_the_document(pod: Pod) -> None:
@@ -96,7 +96,7 @@ async def test_an_ended_request_leaves_the_document(pod: Pod) -> None:
     pod.token(generation, "length")
     assert pod.capacity.document()["running"] == []
     assert pod.capacity.drain_seconds() == 0.0
-    assert generation.phase == "ended"
+    assert generation.finish == "length"
 
 
 async def test_a_cancelled_request_counts_until_the_engine_has_let_go(pod: Pod) -> None:

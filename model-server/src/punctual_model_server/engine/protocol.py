@@ -103,7 +103,3 @@ class Failed(NamedTuple):
     """Engine to front: the model cannot be served; the engine process ends after this."""
 
     message: str
-
-
-ToEngine = Submit | Cancel
-ToFront = Step | Ready | Failed
