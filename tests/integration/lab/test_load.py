@@ -141,6 +141,14 @@ async def test_a_503_without_the_envelope_is_a_refusal(serve: Serve, body: bytes
     assert (row.outcome, row.refusal_code) == (Outcome.REFUSED, None)
 
 
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"choices": []}'])
+async def test_a_200_that_is_no_completion_is_a_failure(serve: Serve, body: bytes) -> None:
+    """A run goes on whatever a server sends."""
+    row = await play_one(await serve(answering(lambda: web.Response(body=body))))
+    assert (row.outcome, row.status) == (Outcome.FAILED, None)
+    assert row.error is not None
+
+
 async def test_a_streamed_answer_counts_its_tokens(serve: Serve) -> None:
     """One event is one token, the first gives the time to first token."""
     url = await serve(streaming(chunk(), chunk(), chunk("length"), "[DONE]"))
@@ -159,6 +167,8 @@ async def test_a_streamed_answer_counts_its_tokens(serve: Serve) -> None:
         ((chunk(), '{"error": {"type": "upstream_error", "message": "x"}}'), True, Outcome.FAILED),
         ((chunk(), '{"error": {"type": "deadline_exceeded"}}'), True, Outcome.LATE),
         ((chunk(), "{broken"), True, Outcome.FAILED),
+        ((chunk(), "[]"), True, Outcome.FAILED),
+        ((chunk(), '{"error": "text"}'), True, Outcome.FAILED),
     ],
 )
 async def test_a_stream_that_is_cut_is_not_good(

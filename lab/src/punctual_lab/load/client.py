@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 REFUSAL_STATUSES = frozenset({429, 503})
 DEADLINE_TYPE = "deadline_exceeded"
+NO_COMPLETION = (ValueError, LookupError, TypeError, AttributeError)
+"""What reading a body ends in that is no completion."""
 DROPPED_CODES = frozenset({Reason.DEADLINE_EXCEEDED, Reason.DISPLACED})
 
 
@@ -105,7 +107,7 @@ async def send(
             return await _exchange(session, target, request, body, started)
     except TimeoutError:
         return Attempt(Outcome.CANCELLED, _ms_since(started), error="the client's patience ended")
-    except (aiohttp.ClientError, OSError, ValueError) as error:
+    except (aiohttp.ClientError, OSError, *NO_COMPLETION) as error:
         return Attempt(Outcome.FAILED, _ms_since(started), error=repr(error))
 
 
