@@ -78,6 +78,7 @@ REQUESTS = "punctual_requests_total"
 PROMISES = "punctual_promises_total"
 TIERS = "punctual_tier_requests_total"
 TIER = f"{POLICY}, tier"
+LENGTH = "group, maximum_tokens"
 BETTER_HIGH = ((None, "red"), (0.85, "orange"), (0.95, "green"))
 BETTER_LOW = ((None, "green"), (0.05, "orange"), (0.15, "red"))
 ANY_IS_BAD = ((None, "green"), (1, "red"))
@@ -227,6 +228,55 @@ ROWS: tuple[Row, ...] = (
                     Query(
                         gauge("punctual_margin", "max", f"{POLICY}, of"),
                         f"{POLICY_NAME} {{{{of}}}}",
+                    ),
+                ),
+            ),
+        ),
+    ),
+    Row(
+        "How long are the answers?",
+        (
+            Panel(
+                "Share of max_tokens that answers use",
+                "Where lengths are learned, by route, tier and max_tokens: the median, and what "
+                "99 of 100 stay below. Where the latter rises, requests with tight deadlines are "
+                "refused.",
+                "percentunit",
+                (
+                    Query(
+                        gauge(
+                            "punctual_length_share",
+                            "max",
+                            f"{POLICY}, {LENGTH}, quantile",
+                            'quantile=~"0.5|0.99"',
+                        ),
+                        f"{POLICY_NAME} {{{{group}}}} to {{{{maximum_tokens}}}}, {{{{quantile}}}}",
+                    ),
+                ),
+                maximum=1,
+            ),
+            Panel(
+                "Actual over expected length",
+                "Tokens of answers, over the mean of what was learned when they were admitted. "
+                "A median far from 1 says that habits have changed, and a high 99th percentile "
+                "that prompts tell little of the answer.",
+                "none",
+                (
+                    Query(quantile(0.5, "punctual_length_ratio"), f"{POLICY_NAME} p50"),
+                    Query(quantile(0.99, "punctual_length_ratio"), f"{POLICY_NAME} p99"),
+                ),
+            ),
+            Panel(
+                "Scouts in ten minutes",
+                "Answers without a promise, of kinds of requests that are refused for their "
+                "length. None: nobody is. Late: such answers are too long for their deadlines. "
+                "Good: the kind is being learned, and comes back.",
+                "short",
+                (
+                    Query(
+                        f"sum by ({POLICY}, outcome) "
+                        f"(increase(punctual_length_scouts_total{{{SELECTOR}}}[10m]))",
+                        f"{POLICY_NAME} {{{{outcome}}}}",
                     ),
                 ),
             ),

@@ -177,6 +177,8 @@ class Gateway:
         predicted = ticket.prediction.spent + ticket.prediction.sojourn
         if predicted > 0:
             self.metrics.predicted_ratio.observe((now - ticket.request.arrival) / predicted)
+        if ticket.length is not None:
+            self.metrics.length_ratio.observe(ticket.generated / ticket.length.mean)
 
     def _count_tier(self, tier: str, outcome: Outcome) -> None:
         if self.policy.tiers:

@@ -180,6 +180,9 @@ class Metrics:
         self.predicted_ratio = Histogram(
             "punctual_predicted_ratio", "Actual over predicted time of answers.", RATIO_BUCKETS
         )
+        self.length_ratio = Histogram(
+            "punctual_length_ratio", "Tokens of answers over those expected.", RATIO_BUCKETS
+        )
         self.refusal = Histogram(
             "punctual_refusal_seconds", "First byte of a request to its refusal.", REFUSAL_BUCKETS
         )

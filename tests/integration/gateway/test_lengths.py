@@ -118,6 +118,7 @@ async def test_kind_that_became_too_long_comes_back_by_scouts(
     assert 'punctual_length_scouts_total{outcome="late"} 1.0' in shown
     assert f'punctual_promises_total{{kept="true"}} {ENOUGH + 1}.0' in shown
     assert 'punctual_promises_total{kept="false"} 0.0' in shown
+    assert f"punctual_length_ratio_count {ENOUGH + 1}.0" in shown
     await stand.settle()
 
 

@@ -40,6 +40,7 @@ POLICY = {
     "spec": {
         "model": "lab",
         "deadline": {"defaultMilliseconds": 600},
+        "estimate": {"outputLength": "Learned"},
         "tiers": [{"name": "interactive", "reservedPercent": 10}],
     },
 }
