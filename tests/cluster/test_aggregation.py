@@ -104,7 +104,7 @@ def test_api_server_passes_requests_on_with_its_front_proxy_certificate(
     with serving(tls) as port:
         kubectl.apply(manifests(own_namespace, port, authority["certificate-authority-data"]))
         try:
-            kubectl("wait", "--for=condition=Available", f"apiservice/v1.{GROUP}", "--timeout=20s")
+            kubectl("wait", "--for=condition=Available", f"apiservice/v1.{GROUP}", "--timeout=50s")
             answer = json.loads(kubectl("get", "--raw", f"/apis/{GROUP}/v1"))
             assert answer["resources"][0]["name"] == "kubernetes-admin"
         finally:

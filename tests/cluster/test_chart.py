@@ -94,6 +94,10 @@ def monitors(kubectl: Kubectl) -> Any:
         kubectl.apply(added)
     for crd in added:
         kubectl("wait", "--for=condition=Established", f"crd/{crd['metadata']['name']}")
+    wait_until(
+        lambda: set(MONITORS) <= set(kubectl("api-resources", f"--api-group={GROUP}").split()),
+        "the kinds are served",
+    )
     yield
     for crd in added:
         kubectl("delete", "crd", crd["metadata"]["name"])

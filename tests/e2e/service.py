@@ -32,7 +32,8 @@ class Service:
 
     def wait_ready(self) -> None:
         """Wait until the policy says that its gateway can be used."""
-        self.kubectl("wait", POLICY, "--for=condition=Ready", "--timeout=50s")
+        ready = ("wait", POLICY, "--for=condition=Ready", "--timeout=30s")
+        wait_until(lambda: self.kubectl(*ready), "the policy is ready", seconds=120)
 
     def change(self, spec: dict[str, Any]) -> int:
         """Change the policy; returns the generation of the change."""
@@ -55,7 +56,8 @@ class Service:
 
     def wait_rolled_out(self, deployment: str) -> None:
         """Wait until a rolling update has replaced every pod, and the old ones are gone."""
-        self.kubectl("rollout", "status", deployment, "--timeout=55s")
+        done = ("rollout", "status", deployment, "--timeout=30s")
+        wait_until(lambda: self.kubectl(*done), f"{deployment} is rolled out", seconds=120)
 
     def scale(self, replicas: int) -> None:
         """Change the number of model pods and wait until so many are ready."""

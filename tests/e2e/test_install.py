@@ -4,28 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from e2e.release import CRD, RESTRICTED, Release
 from e2e.service import GATEWAY_PODS, POLICY, Service
 from testcluster.cluster import Cluster
-from testcluster.kubectl import KubectlError
 from testcluster.waiting import wait_until
-
-T = TypeVar("T")
-
-
-def no_error(look: Callable[[], T]) -> Callable[[], T]:
-    """The same, with what kubectl refuses as "not yet"."""
-
-    def looked() -> T:
-        try:
-            return look()
-        except KubectlError as error:
-            raise AssertionError(str(error)) from error
-
-    return looked
 
 
 def test_first_answer_comes_from_the_applied_sample(
@@ -40,7 +24,7 @@ def test_first_answer_comes_from_the_applied_sample(
     def answered() -> Any:
         return service.complete("hello", max_tokens=4)
 
-    answer = wait_until(no_error(answered), "the sample answers", seconds=90)
+    answer = wait_until(answered, "the sample answers", seconds=90)
     figures.append(f"kubectl apply to the first answer: {time.monotonic() - begun:.1f} s")
     assert answer["model"] == "lab"
     assert answer["usage"]["completion_tokens"] == 4
@@ -99,7 +83,7 @@ def test_autoscalers_read_the_demand_from_the_adapter(service: Service, release:
             assert [item["metricLabels"]["policy"] for item in items] == ["quickstart"]
             return bool(items[0]["value"] not in {"0", ""})
 
-        wait_until(no_error(measured), "the offered load is served", seconds=60, every=1)
+        wait_until(measured, "the offered load is served", seconds=60, every=1)
         load.wait()
         release.install("--set", "metricsAdapter.enabled=true", "--set", "operator.workers=4")
     finally:

@@ -182,7 +182,6 @@ def test_replicas_that_an_autoscaler_sets_are_left_alone(
     wait_until(
         lambda: own_kubectl.json("get", "deployment", "gpt2-gateway")["spec"]["replicas"] == 2,
         "the autoscaler has set its minimum",
-        seconds=40,
     )
     managers = own_kubectl.json("get", "deployment", "gpt2-gateway", "--show-managed-fields")
     ours = [
@@ -232,7 +231,6 @@ def test_deleted_policy_takes_everything_along(
         wait_until(
             lambda kind=kind: not own_kubectl("get", kind, "-o", "name"),  # type: ignore[misc]
             f"no {kind} is left",
-            seconds=40,
         )
 
 
@@ -258,7 +256,7 @@ def test_policy_made_anew_at_once_has_children_of_its_own(
         )
 
     wait_children(own_kubectl)
-    wait_until(owned_anew, "the children belong to the new policy", seconds=40)
+    wait_until(owned_anew, "the children belong to the new policy")
 
 
 def test_gateway_pods_are_taken_by_a_restricted_namespace(
@@ -271,7 +269,6 @@ def test_gateway_pods_are_taken_by_a_restricted_namespace(
     wait_until(
         lambda: own_kubectl("get", "pods", "-l", "punctual.dev/policy=gpt2", "-o", "name"),
         "the pod is taken",
-        seconds=40,
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import yaml
 from operatorstand import objects
 from testcluster.cluster import Cluster
 from testcluster.kubectl import KubectlError
+from testcluster.process import free_port
 from testcluster.waiting import wait_until
 
 SYSTEM = objects.SYSTEM
@@ -43,7 +43,7 @@ class AdapterProcess:
 
     def __init__(self, cluster: Cluster, folder: Path, service: str = ACCOUNT) -> None:
         self.log = folder / "adapter.log"
-        self.port = _free_port()
+        self.port = free_port()
         self._cluster, self._service = cluster, service
         self._kubeconfig = cluster.account_kubeconfig(SYSTEM, ACCOUNT)
         self._process: subprocess.Popen[bytes] | None = None
@@ -169,9 +169,3 @@ def _context() -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -15,7 +16,11 @@ from testcluster.kubectl import Kubectl
 from testcluster.waiting import wait_until
 
 PORT = 8080
-_addresses = (f"127.77.{high}.{low}" for high in range(256) for low in range(1, 255))
+_begin = os.getpid()
+_addresses = (
+    f"127.77.{(_begin + high) % 256}.{low}" for high in range(256) for low in range(1, 255)
+)
+"""Those of two runs at a time are not the same."""
 _numbers = itertools.count(1)
 
 
@@ -68,7 +73,7 @@ class Kubelet:
             fresh = [pod for pod in pods if not pod.get("status", {}).get("podIP")]
             return str(fresh[0]["metadata"]["name"]) if fresh else ""
 
-        return wait_until(look, f"a pod of {policy} waits", seconds=40)
+        return wait_until(look, f"a pod of {policy} waits")
 
     def run(self, generation: int, policy: str = "gpt2", **stats: Any) -> Replica:
         """Make the waiting pod of a gateway ready; it applies this generation."""

@@ -83,7 +83,7 @@ def conditions(kubectl: Kubectl, name: str = "gpt2") -> dict[str, dict[str, Any]
 
 
 def wait_reason(
-    kubectl: Kubectl, kind: str, reason: str, name: str = "gpt2", seconds: float = 30
+    kubectl: Kubectl, kind: str, reason: str, name: str = "gpt2", seconds: float = 60
 ) -> dict[str, Any]:
     """Wait for a condition to have a reason, and return it."""
 
@@ -111,5 +111,4 @@ def wait_children(kubectl: Kubectl, name: str = "gpt2", *, there: bool = True) -
     wait_until(
         lambda: all(exists(kubectl, kind, f"{name}-gateway") is there for kind in CHILD_KINDS),
         f"the children of {name} are {'there' if there else 'gone'}",
-        seconds=40,
     )

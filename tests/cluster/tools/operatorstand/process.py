@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from operatorstand.objects import SYSTEM
 from testcluster.cluster import Cluster
+from testcluster.process import free_port
 from testcluster.waiting import wait_until
 
 ACCOUNT = "punctual-operator"
@@ -102,11 +104,7 @@ def _read(url: str) -> tuple[int, str]:
 def _two_ports() -> int:
     """A free port whose successor is free too."""
     while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
-            try:
-                second.bind(("127.0.0.1", port + 1))
-            except (OSError, OverflowError):
-                continue
+        port = free_port()
+        with socket.socket() as second, contextlib.suppress(OSError):
+            second.bind(("127.0.0.1", port + 1))
             return port

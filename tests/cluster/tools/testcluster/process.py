@@ -27,8 +27,10 @@ def free_port() -> int:
     It lies below the range from which outgoing connections take theirs, so that a program can be
     restarted on it later and find it free.
     """
+    # a test run may have seeded the usual generator, and another run with the same seed
+    numbers = random.SystemRandom()
     for _ in range(200):
-        port = random.randrange(20000, 32000)
+        port = numbers.randrange(20000, 32000)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
