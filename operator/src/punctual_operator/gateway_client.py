@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
 import time
 from collections.abc import Iterable
+from typing import Any
 
 import aiohttp
 
 from punctual_operator.names import HTTP_PORT
 from punctual_operator.observed import GatewayPod
+from punctual_operator.replies import read_object
 from punctual_operator.reports import GatewayReport, read_report
 
 TIMEOUT = aiohttp.ClientTimeout(total=1.5)
@@ -77,7 +78,7 @@ class GatewayClient:
             return Answer(pod.address, now, None, _words(error))
         return Answer(pod.address, now, report)
 
-    async def _read(self, address: str) -> dict[str, object]:
+    async def _read(self, address: str) -> dict[str, Any]:
         if self._session is None:
             # a connection for each question: replicas come and go, and questions are rare
             self._session = aiohttp.ClientSession(
@@ -85,12 +86,7 @@ class GatewayClient:
             )
         host = f"[{address}]" if ":" in address else address
         async with self._session.get(f"http://{host}:{HTTP_PORT}/stats") as response:
-            if response.status != 200:
-                raise ValueError(f"/stats answered with status {response.status}")
-            given = json.loads(await response.content.read(MAXIMUM_BYTES))
-        if not isinstance(given, dict):
-            raise ValueError("`/stats` must be an object")
-        return given
+            return await read_object(response, "/stats", MAXIMUM_BYTES)
 
 
 def _is_due(answer: Answer, pod: GatewayPod, generation: int, oldest: float) -> bool:

@@ -95,6 +95,22 @@ async def test_wrong_answer_is_told(
     assert words in answer.error
 
 
+async def test_long_report_is_read_to_its_end(replica: Replica, client: GatewayClient) -> None:
+    """It comes in pieces."""
+    replica.stats["queue"] = ["x" * 1000] * 1000
+    await client.ask("shop", [POD], 1, 0.0)
+    assert client.known("shop", [POD])["a"].report is not None
+
+
+async def test_report_without_an_end_is_told(
+    replica: Replica, client: GatewayClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_client, "MAXIMUM_BYTES", 1000)
+    replica.stats["queue"] = ["x" * 1000]
+    await client.ask("shop", [POD], 1, 0.0)
+    assert "must be at most 1000 bytes" in client.known("shop", [POD])["a"].error
+
+
 async def test_replica_that_has_answered_is_asked_twice_before_it_counts_as_silent(
     replica: Replica, client: GatewayClient
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
 import logging
 import time
 from collections.abc import Iterable, Mapping
@@ -19,6 +18,7 @@ from punctual_operator.api import Api, ApiError
 from punctual_operator.kinds import POD, POLICY
 from punctual_operator.names import policy_of
 from punctual_operator.observed import GatewayPod, read_pod
+from punctual_operator.replies import read_object
 
 log = logging.getLogger(__name__)
 
@@ -130,12 +130,7 @@ class Sources:
             self._session = aiohttp.ClientSession(connector=connector, timeout=TIMEOUT)
         host = f"[{address}]" if ":" in address else address
         async with self._session.get(f"http://{host}:{self._port}/signals") as response:
-            if response.status != 200:
-                raise ValueError(f"/signals answered with status {response.status}")
-            given = json.loads(await response.content.read(MAXIMUM_BYTES))
-        if not isinstance(given, dict):
-            raise ValueError("`/signals` must be an object")
-        return given
+            return await read_object(response, "/signals", MAXIMUM_BYTES)
 
     def _note(self) -> None:
         now, unread = time.monotonic(), 0
