@@ -71,7 +71,7 @@ def wait_value(kubectl: Kubectl, metric: str, value: str) -> None:
         assert found == [value]
         return True
 
-    wait_until(look, f"{metric} is {value}", seconds=20)
+    wait_until(look, f"{metric} is {value}")
 
 
 def wait_count(kubectl: Kubectl, count: int) -> None:
@@ -301,7 +301,6 @@ def test_renewed_certificate_is_served_and_trusted_without_a_restart(
     wait_until(
         lambda: ssl.get_server_certificate(("127.0.0.1", adapter.port)) != before,
         "another certificate is served",
-        seconds=20,
     )
     secret = kubectl.json("get", "secret", "punctual-metrics-adapter-tls")
 
@@ -309,9 +308,9 @@ def test_renewed_certificate_is_served_and_trusted_without_a_restart(
         spec = kubectl.json("get", "apiservice", API_SERVICE)["spec"]
         return bool(spec["caBundle"] == secret["data"]["ca.crt"])
 
-    wait_until(trusted, "the API server trusts it", seconds=20)
+    wait_until(trusted, "the API server trusts it")
     assert "BEGIN CERTIFICATE" in base64.b64decode(secret["data"]["ca.crt"]).decode()
-    wait_until(lambda: bool(kubectl("get", "--raw", ROOT)), "it is reached", seconds=20)
+    wait_until(lambda: bool(kubectl("get", "--raw", ROOT)), "it is reached")
 
 
 def test_two_replicas_share_one_certificate(
@@ -359,9 +358,19 @@ def test_registration_that_was_edited_is_repaired(
     wait_until(
         lambda: kubectl.json("get", "apiservice", API_SERVICE)["spec"] == before,
         "the registration is as it was",
-        seconds=20,
     )
-    wait_until(lambda: bool(kubectl("get", "--raw", ROOT)), "it is reached", seconds=20)
+    wait_until(lambda: bool(kubectl("get", "--raw", ROOT)), "it is reached")
+
+
+def test_registration_that_was_deleted_is_made_anew_at_the_second_look(
+    adapter: AdapterProcess, own_cluster: Cluster
+) -> None:
+    """At the first one the adapter itself may be what is being removed."""
+    kubectl = own_cluster.kubectl()
+    kubectl("delete", "apiservice", API_SERVICE)
+    wait_until(lambda: bool(kubectl("get", "--raw", ROOT)), "it is reached again")
+    told = [line for line in adapter.log.read_text().splitlines() if "belongs to" in line]
+    assert [line.rpartition(" ")[2] for line in told[-2:]] == ["nobody", "us"]
 
 
 def test_registration_of_somebody_else_is_left_alone(
@@ -377,7 +386,6 @@ def test_registration_of_somebody_else_is_left_alone(
         wait_until(
             lambda: 'punctual_adapter_registration{owner="other"} 1.0' in late.metrics(),
             "the owner is seen",
-            seconds=20,
         )
         assert kubectl.json("get", "apiservice", API_SERVICE)["spec"] == before
         assert "belongs to Service punctual-system/punctual-metrics-adapter" in late.log.read_text()

@@ -128,12 +128,20 @@ class Upkeep:
         found = await self._cluster.read_api_service()
         known = read_registration(found, service, identity.bundle)
         stale = known.owner is Owner.US and not known.current
-        if settings.register and (known.owner is Owner.NOBODY or stale):
+        if settings.register and (stale or self._is_free(known.owner)):
             await self._cluster.register(service, identity.bundle)
             known = read_registration(
                 await self._cluster.read_api_service(), service, identity.bundle
             )
         self._report(known.owner, known.holder)
+
+    def _is_free(self, owner: Owner) -> bool:
+        """Whether nobody has it, and not only since the last look.
+
+        Whoever removes the adapter takes its registration first. One that came back then would stay
+        behind, lead nowhere, and keep every namespace of the cluster from being deleted.
+        """
+        return owner is Owner.NOBODY and self._owner is not Owner.US
 
     def _report(self, owner: Owner, holder: str) -> None:
         for one in Owner:
