@@ -37,7 +37,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush, heappushpop, heapreplace
 from math import hypot, sqrt
 from statistics import NormalDist
 
@@ -100,6 +100,21 @@ class Lateness:
             return OutputLength.of((0.0,)).chance(seconds, item.start_deviation)
         pace = max((end - item.first_token) / max(item.output_tokens - 1, EPSILON), EPSILON)
         return length.chance(1 + seconds / pace, item.start_deviation / pace)
+
+    def places(self, items: Sequence[Item]) -> list[int]:
+        """The places of those of known length who are late: `late`, written out for a queue."""
+        now, margin = self.now, self.margin
+        if self.completes:
+            return [
+                place
+                for place, item in enumerate(items)
+                if now + (item.end - now) * margin > item.deadline + EPSILON
+            ]
+        return [
+            place
+            for place, item in enumerate(items)
+            if now + (item.first_token - now) * margin > item.deadline + EPSILON
+        ]
 
     def misses(self, due: float, deadline: float) -> bool:
         """Whether what is due at `due` passes `deadline`, stretched by the margin."""
@@ -229,7 +244,7 @@ class Forecast:
         """Whether everybody in `order`, and everybody who runs, is on time, or late anyway."""
         residents = self._residents()
         late = self._late(order, newcomer, test)
-        late_running = [item for item in residents if test.misses(test.due(item), item.deadline)]
+        late_running = [residents[place] for place in test.places(residents)]
         if not late and not late_running:
             return Trial(fits=True)
         dues = [test.due(order[index]) for index in late]
@@ -249,16 +264,8 @@ class Forecast:
         """The places of those who are late."""
         variance = self._variance(())
         if not variance and newcomer.length is None and not self._waiting.whole_variance:
-            if test.completes:
-                now, margin = test.now, test.margin
-                return [
-                    index
-                    for index, item in enumerate(order)
-                    if now + (item.end - now) * margin > item.deadline + EPSILON
-                ]
-            spares = [0.0] * len(order)
-        else:
-            spares = self._spares(order, variance, test)
+            return test.places(order)
+        spares = self._spares(order, variance, test)
         return [
             index
             for index, (item, spare) in enumerate(zip(order, spares, strict=True))
@@ -371,7 +378,7 @@ def walk(
     `sequence` orders those whose last steps are equal; a walk that goes on begins behind it.
     """
     waiting = 0
-    while waiting < len(items) and any(track.is_free(now) for track in tracks):
+    while waiting < len(items) and [True for track in tracks if track.is_free(now)]:
         track = choose(tracks, items[waiting], now)
         track.seat(items[waiting], now, sequence + waiting)
         waiting += 1
@@ -387,16 +394,16 @@ def _walk_full(tracks: Sequence[Track], items: Sequence[Item], sequence: int, no
     """
     heap = [(track.available_at(now), track.index, track, track.is_full) for track in tracks]
     heapify(heap)
-    for item in items:
-        sequence += 1
-        when, index, track, full = heap[0]
+    when, index, track, full = heappop(heap)
+    for number, item in enumerate(items, sequence + 1):
         ends, tokens = track.ends, item.output_tokens
         if full and tokens > 1:
             last = ends[0][0]
-            heapreplace(ends, (last + tokens - 1, sequence, item))[2].end = when
+            heapreplace(ends, (last + tokens - 1, number, item))[2].end = when
             item.start = when
             time = when + track.prefill_base + track.prefill_token * item.prompt_tokens
-            if ends[0][0] == last:
+            following = ends[0][0]
+            if following == last:
                 full, track.free_at = False, when
                 while ends[0][0] == last:
                     heappop(ends)[2].end = when
@@ -404,14 +411,15 @@ def _walk_full(tracks: Sequence[Track], items: Sequence[Item], sequence: int, no
             # A neighbour ended in the same step as the one that made room before.
             item.start, last = track.time, track.virtual
             time = track.time + track.prefill_base + track.prefill_token * item.prompt_tokens
-            heappush(ends, (last + tokens - 1, sequence, item))
-            full = track.is_full
+            heappush(ends, (last + tokens - 1, number, item))
+            following, full = ends[0][0], len(ends) >= track.slots
         else:
-            track.seat(item, when, sequence)
-            heapreplace(heap, (track.available_at(when), index, track, track.is_full))
+            track.seat(item, when, number)
+            when, full = track.available_at(when), track.is_full
+            when, index, track, full = heappushpop(heap, (when, index, track, full))
             continue
         item.first_token = track.time = time
         track.virtual = last
-        if full:
-            when = time + (ends[0][0] - last) * track.full_step
-        heapreplace(heap, (when, index, track, full))
+        if full:  # else it is the first to have a slot once more
+            when = time + (following - last) * track.full_step
+            when, index, track, full = heappushpop(heap, (when, index, track, full))

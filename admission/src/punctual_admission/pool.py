@@ -88,10 +88,11 @@ class Pod:
 def work_left(pod: Pod) -> float:
     """GPU-seconds of the pod's running requests, own and foreign."""
     engine, work, steps = pod.engine, 0.0, 0.0
+    base, per_token = engine.prefill_base, engine.prefill_per_token
     for ticket in pod.residents.values():
         left = ticket.remaining
         if not ticket.generated:
-            work += engine.prefill(ticket.request.prompt_tokens)
+            work += base + per_token * ticket.request.prompt_tokens
             left -= 1
         steps += left
     work += engine.steps_cost(steps)

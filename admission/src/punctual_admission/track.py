@@ -92,7 +92,9 @@ class Track:
             item, first = ticket.item or item_of(ticket), ticket.first_token
             generated = ticket.generated
             if first is None:
-                first = max(ticket.prefill_end, now)
+                first = ticket.prefill_end
+                if first < now:
+                    first = now
             item.first_token = first
             if ticket.length is None:
                 steps: float = ticket.request.output_tokens - generated
