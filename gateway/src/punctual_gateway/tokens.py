@@ -14,7 +14,7 @@ from tokenizers import ByteLevelBPETokenizer, Tokenizer
 
 ASCII_BYTES_PER_TOKEN = 4
 LONGEST_COUNTED = 32_768
-"""Characters; counting a longer text would hold up every other request, so it is estimated."""
+"""Bytes of a request's texts; counting more would hold up every other request: estimated."""
 MESSAGE_TOKENS = 4
 """What a chat template adds to each message."""
 REPLY_TOKENS = 3
@@ -28,8 +28,8 @@ class TokenizerError(ValueError):
 
 
 class _Encoder(Protocol):
-    def encode(self, text: str) -> Any:
-        """The encoding of one text, with its `ids`."""
+    def encode_batch(self, texts: list[str], /) -> list[Any]:
+        """The encodings of texts, with their `ids`."""
         ...
 
 
@@ -46,32 +46,38 @@ class TokenCounter:
 
     def text(self, text: str) -> tuple[int, bool]:
         """Tokens of `text`, and whether that is exact."""
-        if self._encoder is not None and len(text) <= LONGEST_COUNTED:
-            return len(self._encoder.encode(text).ids), True
-        return estimate(text), False
+        return self._count([text])
 
     def messages(self, messages: list[dict[str, Any]]) -> int:
         """Tokens of a chat, about: what the pod's template adds is not known here."""
-        total = REPLY_TOKENS
-        for message in messages:
-            total += MESSAGE_TOKENS + self._content(message.get("content"))
-        return total
+        parts = [part for message in messages for part in _parts(message.get("content"))]
+        texts = [part for part in parts if part is not None]
+        others = OTHER_PART_TOKENS * (len(parts) - len(texts))
+        return REPLY_TOKENS + MESSAGE_TOKENS * len(messages) + others + self._count(texts)[0]
 
-    def _content(self, content: object) -> int:
-        if isinstance(content, str):
-            return self.text(content)[0]
-        if not isinstance(content, list):
-            return 0
-        return sum(self._part(part) for part in content)
+    def _count(self, texts: list[str]) -> tuple[int, bool]:
+        if self._encoder is None or sum(map(_size, texts)) > LONGEST_COUNTED:
+            return sum(map(estimate, texts)), False
+        return sum(len(one.ids) for one in self._encoder.encode_batch(texts)), True
 
-    def _part(self, part: object) -> int:
-        text = part.get("text") if isinstance(part, dict) else None
-        return self.text(text)[0] if isinstance(text, str) else OTHER_PART_TOKENS
+
+def _parts(content: object) -> list[str | None]:
+    """The texts of a message; None for each part that is none."""
+    if isinstance(content, str):
+        return [content]
+    if not isinstance(content, list):
+        return []
+    texts = [part.get("text") if isinstance(part, dict) else None for part in content]
+    return [text if isinstance(text, str) else None for text in texts]
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def estimate(text: str) -> int:
     """Tokens of a text by its bytes; rather too many than too few."""
-    total = len(text.encode("utf-8", "surrogatepass"))
+    total = _size(text)
     if text.isascii():
         return -(-total // ASCII_BYTES_PER_TOKEN)
     ascii_bytes = sum(map(str.isascii, text))

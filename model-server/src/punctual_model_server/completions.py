@@ -30,6 +30,8 @@ from punctual_model_server.openai import (
 from punctual_model_server.settings import Settings
 from punctual_model_server.tokenizer import Tokenizer
 
+_LONGEST_AT_ONCE: Final = 8192
+"""Bytes of a body; a longer one is read in a thread, or the tokens of others would wait for it."""
 _STREAM_HEADERS: Final = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
 
 
@@ -62,9 +64,8 @@ class Completions:
         arrived = time.monotonic()
         self._check_serving()
         promise = read_promise(request.headers)
-        body = await self._read_body(request)
+        completion = await self._parse(await self._read_body(request))
         self._check_serving()  # again: a slow body may outlast the engine
-        completion = self._parse(body)
         promise = _spend(promise, time.monotonic() - arrived)
         self._check_room()
         self._check_deadline(completion, promise)
@@ -90,10 +91,12 @@ class Completions:
                 408, f"the body must arrive within {seconds:g} seconds", code="body_timeout"
             ) from None
 
-    def _parse(self, body: bytes) -> Completion:
+    async def _parse(self, body: bytes) -> Completion:
         ready = self._engine.ready
         assert ready is not None, "checked by _check_serving"  # noqa: S101 - for mypy
         limits = Limits(self._settings.served_model_name, ready.max_context, ready.vocabulary)
+        if len(body) > _LONGEST_AT_ONCE:
+            return await asyncio.to_thread(parse_completion, body, limits, self._tokenizer)
         return parse_completion(body, limits, self._tokenizer)
 
     def _check_serving(self) -> None:

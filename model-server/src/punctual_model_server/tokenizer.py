@@ -90,7 +90,9 @@ class BytePairTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of `text`."""
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        # Unlike `encode`, this leaves the interpreter to other threads meanwhile.
+        (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
+        ids: list[int] = encoding.ids
         return ids or [self._eos]
 
     def token_bytes(self, token: int) -> bytes:

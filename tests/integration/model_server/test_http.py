@@ -170,6 +170,15 @@ async def test_unknown_paths_and_methods_get_the_envelope(
         assert "POST" in answer.headers["Allow"]
 
 
+async def test_a_long_prompt_is_answered_as_a_short_one(
+    client: aiohttp.ClientSession, torch_server: ModelServer
+) -> None:
+    """It is tokenized beside the event loop."""
+    body = BODY | {"prompt": "a" * 900, "max_tokens": 2}
+    status, answer, _ = await post(client, torch_server, json.dumps(body).encode() + b" " * 8000)
+    assert (status, answer["usage"]["prompt_tokens"]) == (200, 900)
+
+
 async def test_a_chunked_body_over_the_cap_is_refused(
     client: aiohttp.ClientSession, torch_server: ModelServer
 ) -> None:

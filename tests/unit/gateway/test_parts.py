@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
+from tokenizers.models import BPE, WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from punctual_admission.fields import PolicyError
@@ -84,6 +85,24 @@ def test_chat_counts_texts_and_parts() -> None:
     parts = [{"type": "text", "text": "abcdefgh"}, {"type": "image_url"}, "odd"]
     messages: list[dict[str, Any]] = [{"content": "abcd"}, {"content": parts}, {"content": None}]
     assert counter.messages(messages) == 3 + (4 + 1) + (4 + 2 + 1024 + 1024) + 4
+
+
+@pytest.mark.parametrize("kind", ["tokenizer.json", "vocab.json and merges.txt"])
+def test_tokenizer_counts_a_request_up_to_a_size_and_estimates_a_longer_one(
+    tmp_path: Path, kind: str
+) -> None:
+    vocabulary = {"a": 0, "b": 1, "ab": 2}
+    if kind == "tokenizer.json":
+        Tokenizer(BPE(vocab=vocabulary, merges=[("a", "b")])).save(str(tmp_path / kind))
+    else:
+        (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
+        (tmp_path / "merges.txt").write_text("#version: 0.2\na b\n")
+    counter = load_counter(tmp_path)
+    assert counter.text("ab" * 1000) == (1000, True)
+    assert counter.text("ab" * 20_000) == (10_000, False)
+    assert counter.text("\N{GRINNING FACE}" * 9000) == (36_000, False)
+    assert counter.messages([{"content": "ab" * 100}] * 5) == 3 + 5 * (4 + 100)
+    assert counter.messages([{"content": "ab" * 5000}] * 5) == 3 + 5 * (4 + 2500)
 
 
 def test_backend_may_be_named_twice_and_counts_once() -> None:
