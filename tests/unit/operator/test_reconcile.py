@@ -184,6 +184,18 @@ def test_cause_is_named(name: str, make_policy: Any, healthy: Observed) -> None:
     assert finding.reason == reason
 
 
+@pytest.mark.parametrize(
+    ("selector", "remedy"),
+    [("app=gpt2", "start model pods with these labels"), ("", "service.kubernetes.io/headless")],
+)
+def test_service_without_pods_says_what_it_takes(
+    selector: str, remedy: str, make_policy: Any, healthy: Observed
+) -> None:
+    service = BackendService(headless=True, selector=selector)
+    observed = dataclasses.replace(healthy, service=service, endpoints=())
+    assert remedy in found(make_policy(), observed, T.BACKENDS_DISCOVERED).message
+
+
 REPORTS: dict[str, tuple[ConditionType, GatewayReport, str]] = {
     "old generation": (T.POLICY_APPLIED, GatewayReport(generation=2), "Pending"),
     "rejected": (

@@ -51,21 +51,27 @@ def _pods(policy: AdmissionPolicy, observed: Observed) -> Finding | None:
             "one, which they start, is ready",
         )
     if not observed.endpoints:
-        chosen = f"no pod has the labels '{selector}'" if selector else "it has no selector"
-        return false(
-            KIND,
-            "NoPods",
-            f"Service '{name}' has no pods ({chosen}); start model pods with these labels, or "
-            "correct the Service's selector",
-        )
+        return false(KIND, "NoPods", f"Service '{name}' has no pods ({_missing(selector)}")
     if observed.ready_endpoints == 0:
         return false(
             KIND,
             "NoReadyPods",
             f"none of the {len(observed.endpoints)} pods of Service '{name}' is ready; see "
-            f"`kubectl describe pods -l {selector}`",
+            f"`kubectl describe pods{f' -l {selector}' if selector else ''}`",
         )
     return None
+
+
+def _missing(selector: str) -> str:
+    if selector:
+        return (
+            f"no pod has the labels '{selector}'); start model pods with these labels, or correct "
+            "the Service's selector"
+        )
+    return (
+        "it has no selector); give it one of the model pods' labels, or its EndpointSlices, where "
+        "they are made by hand, the label `service.kubernetes.io/headless`"
+    )
 
 
 def _is_idle(policy: AdmissionPolicy, observed: Observed) -> bool:
