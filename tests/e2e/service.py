@@ -64,6 +64,13 @@ class Service:
         self.kubectl("scale", POOL, f"--replicas={replicas}")
         self.wait_rolled_out(POOL)
 
+    def drain(self, node: str) -> None:
+        """Close a node to new pods and evict the gateway's replicas from it."""
+        selector = "--pod-selector=punctual.dev/policy=quickstart"
+        options = ("--ignore-daemonsets", "--delete-emptydir-data", "--timeout=50s")
+        drained = ("drain", node, selector, *options)
+        wait_until(lambda: self.kubectl(*drained), f"node {node} is drained", seconds=150)
+
     def pods(self, selector: str) -> list[dict[str, Any]]:
         """The pods of the pool or of the gateway that are not being deleted, oldest first."""
         found = self.kubectl.json("get", "pods", selector)["items"]

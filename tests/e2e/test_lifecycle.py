@@ -81,9 +81,7 @@ def test_drained_node_loses_nothing(service: Service, release: Release) -> None:
     node = service.pods(GATEWAY_PODS)[0]["spec"]["nodeName"]
     load = service.load_elsewhere(node, SECONDS, RATE, *CLIENT)
     try:
-        selector = "--pod-selector=punctual.dev/policy=quickstart"
-        options = ("--ignore-daemonsets", "--delete-emptydir-data", "--timeout=58s")
-        service.kubectl("drain", node, selector, *options)
+        service.drain(node)
         load.wait().assert_promises_kept()
     finally:
         service.kubectl("uncordon", node)
@@ -95,9 +93,7 @@ def test_evicted_lone_gateway_leaves_no_gap(service: Service) -> None:
     node = before["spec"]["nodeName"]
     load = service.load_elsewhere(node, SECONDS, RATE, *CLIENT)
     try:
-        selector = "--pod-selector=punctual.dev/policy=quickstart"
-        options = ("--ignore-daemonsets", "--delete-emptydir-data", "--timeout=58s")
-        service.kubectl("drain", node, selector, *options)
+        service.drain(node)
         load.wait().assert_promises_kept()
     finally:
         service.kubectl("uncordon", node)
