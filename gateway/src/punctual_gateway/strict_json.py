@@ -61,7 +61,8 @@ def _children(value: Any) -> Any:
 
 
 def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
-    keys = [key for key, _ in pairs]
-    if len(set(keys)) != len(keys):
-        twice = next(key for index, key in enumerate(keys) if key in keys[:index])
-        raise JsonError(f"the key {twice!r} must occur once in an object")
+    seen = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise JsonError(f"the key {key[:80]!r} must occur once in an object")
+        seen.add(key)

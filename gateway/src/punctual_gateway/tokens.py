@@ -80,7 +80,7 @@ def estimate(text: str) -> int:
     total = _size(text)
     if text.isascii():
         return -(-total // ASCII_BYTES_PER_TOKEN)
-    ascii_bytes = sum(map(str.isascii, text))
+    ascii_bytes = len(text.encode("ascii", "ignore"))
     return -(-ascii_bytes // ASCII_BYTES_PER_TOKEN) + total - ascii_bytes
 
 

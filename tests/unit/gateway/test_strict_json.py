@@ -54,3 +54,10 @@ def test_quote_and_colon_inside_a_text_are_no_key() -> None:
 def test_anything_but_one_object_is_an_error(text: bytes) -> None:
     with pytest.raises(JsonError):
         parse_object(text)
+
+
+def test_duplicate_among_very_many_keys_is_found_in_one_pass() -> None:
+    """Comparing each with each would hold the gateway up for minutes."""
+    keys = ",".join(f'"{number}":1' for number in range(90_000))
+    with pytest.raises(JsonError, match="'89999' must occur once"):
+        parse_object(f'{{{keys},"89999":1}}'.encode())
