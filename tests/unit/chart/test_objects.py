@@ -106,6 +106,21 @@ def test_adapter_is_the_operators_and_off_unless_asked_for(render_objects: Rende
     }
 
 
+def test_no_rights_are_made_where_they_are_made_by_somebody_else(
+    render_objects: RenderObjects,
+) -> None:
+    adapter = {"metricsAdapter": {"enabled": True}}
+    rights = {
+        found["kind"]
+        for found in render_objects(adapter)
+        if found["apiVersion"].startswith("rbac.")
+    }
+    assert rights == {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+    objects = render_objects(adapter | {"rbac": {"create": False}})
+    assert rights.isdisjoint(found["kind"] for found in objects)
+    assert len(of_kind(objects, "Deployment")) == 2
+
+
 def test_adapter_accepts_its_command_line(render_objects: RenderObjects) -> None:
     (deployment,) = [
         found
