@@ -97,7 +97,9 @@ def _copied(value: Any) -> Any:
 def _extend(known: list[Any], more: list[Any]) -> None:
     for item in more:
         index = item.get("index") if isinstance(item, dict) else None
-        same = next((k for k in known if index is not None and k.get("index") == index), None)
+        same = None
+        if index is not None:
+            same = next((one for one in known if one.get("index") == index), None)
         if same is None:
             known.append(_copied(item))
         else:

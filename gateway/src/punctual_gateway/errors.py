@@ -82,12 +82,19 @@ class RequestError(Exception):
     """The request is wrong; nothing was decided about it."""
 
     def __init__(
-        self, status: int, message: str, *, code: str | None = None, param: str | None = None
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        headers: tuple[tuple[str, str], ...] = (),
     ) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
         self.param = param
+        self.headers = headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +177,7 @@ def failed(message: str, code: str) -> Failure:
 def invalid(error: RequestError) -> Failure:
     """The answer to a request that is wrong."""
     body = envelope(str(error), INVALID_REQUEST, error.code, error.param)
-    return Failure(error.status, (), body)
+    return Failure(error.status, error.headers, body)
 
 
 def describe(prediction: Prediction) -> str:

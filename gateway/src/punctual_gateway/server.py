@@ -146,7 +146,7 @@ class Server(web.Server):
         route = self._posts.get(http.raw_path) or self._posts.get(http.path)
         if route is not None:
             if http.method != "POST":
-                raise RequestError(405, f"{route} must be called with POST, got {http.method}")
+                raise _wrong_method(http, route.value, "POST")
             arrival = http.arrival if isinstance(http, TimedRequest) else time.monotonic()
             return await Exchange(self._gateway, http, route, arrival, name).run()
         path = http.path
@@ -156,7 +156,7 @@ class Server(web.Server):
         if get is None:
             get = self._find_model(path)
         if http.method not in ("GET", "HEAD"):
-            raise RequestError(405, f"{path} must be called with GET, got {http.method}")
+            raise _wrong_method(http, path, "GET, HEAD")
         return get()
 
     def _name(self, http: web.BaseRequest) -> str:
@@ -191,6 +191,11 @@ class Server(web.Server):
 
     def _stats(self) -> WholeAnswer:
         return WholeAnswer(200, stats.snapshot(self._gateway))
+
+
+def _wrong_method(http: web.BaseRequest, path: str, allowed: str) -> RequestError:
+    message = f"{path} must be called with {allowed}, got {http.method}"
+    return RequestError(405, message, code="method_not_allowed", headers=(("Allow", allowed),))
 
 
 def _told(what: str, yes: bool) -> WholeAnswer:

@@ -155,8 +155,6 @@ async def test_prompt_that_fills_the_context_is_a_400(
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/v1/completions", 405),
-        ("POST", "/stats", 405),
         ("GET", "/nothing", 404),
         ("POST", "/v1/embeddings", 404),
         ("GET", "/v1/models/other", 404),
@@ -172,6 +170,19 @@ async def test_routes(
     stand = await start_gateway(await start_pod())
     async with stand.client.request(method, stand.url + path) as response:
         assert response.status == status
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [("GET", "/v1/completions", "POST"), ("POST", "/stats", "GET, HEAD")],
+)
+async def test_wrong_method_is_a_405_that_names_the_right_ones(
+    start_pod: StartPod, start_gateway: StartGateway, method: str, path: str, allowed: str
+) -> None:
+    stand = await start_gateway(await start_pod())
+    async with stand.client.request(method, stand.url + path) as response:
+        assert (response.status, response.headers["Allow"]) == (405, allowed)
+        assert f"must be called with {allowed}" in (await response.json())["error"]["message"]
 
 
 async def test_body_above_the_cap_is_a_413_and_leaves_the_client_able_to_read_it(
