@@ -84,6 +84,15 @@ TAG = {"type": "string", "maxLength": 128, "pattern": "^([A-Za-z0-9_][A-Za-z0-9_
 DIGEST = {"type": "string", "pattern": "^(sha256:[a-f0-9]{64})?$"}
 DURATION = {"type": "string", "pattern": "^[1-9][0-9]*(ms|s|m|h)$"}
 TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+OWN_LABELS = [
+    *(
+        f"app.kubernetes.io/{name}"
+        for name in ("name", "instance", "part-of", "component", "version", "managed-by")
+    ),
+    "helm.sh/chart",
+]
+LABELS = TEXTS | {"propertyNames": {"not": {"enum": OWN_LABELS}}}
+"""Labels beside the chart's own, by which its objects are selected."""
 OBJECTS = {"type": "array", "items": {"type": "object"}}
 SECRETS = {
     "type": "array",
@@ -98,7 +107,7 @@ SECRETS = {
 FIELDS: dict[str, Schema] = {
     "nameOverride": NAME,
     "fullnameOverride": NAME,
-    "commonLabels": TEXTS,
+    "commonLabels": LABELS,
     "commonAnnotations": TEXTS,
     "imagePullSecrets": SECRETS,
     "gateway.imagePullSecrets": SECRETS,
@@ -117,7 +126,7 @@ FIELDS: dict[str, Schema] = {
     "operator.workers": {"type": "integer", "minimum": 1, "maximum": 256},
     "operator.resyncSeconds": {"type": "number", "minimum": 0.05, "maximum": 86400},
     "operator.extraArgs": {"type": "array", "items": {"type": "string"}},
-    "operator.podLabels": TEXTS,
+    "operator.podLabels": LABELS,
     "operator.podAnnotations": TEXTS,
     "operator.nodeSelector": TEXTS,
     "operator.priorityClassName": OBJECT_NAME,

@@ -49,6 +49,8 @@ OTHERWISE_TESTED = [
         ({"namespaces": ["a", "a"]}, "/namespaces"),
         ({"imagePullSecrets": ["registry"]}, "/imagePullSecrets/0"),
         ({"imagePullSecrets": [{"name": ".registry"}]}, "/imagePullSecrets/0/name"),
+        ({"commonLabels": {"app.kubernetes.io/part-of": "ours"}}, "/commonLabels"),
+        ({"operator": {"podLabels": {"app.kubernetes.io/name": "ours"}}}, "/operator/podLabels"),
         ({"crd": {"keep": "yes"}}, "/crd/keep"),
         ({"operator": {"networkPolicy": {"apiServerPorts": []}}}, "apiServerPorts"),
     ],
