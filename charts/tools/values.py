@@ -91,7 +91,7 @@ OWN_LABELS = [
     ),
     "helm.sh/chart",
 ]
-LABELS = TEXTS | {"propertyNames": {"not": {"enum": OWN_LABELS}}}
+LABELS = TEXTS | {"properties": dict.fromkeys(OWN_LABELS, False)}
 """Labels beside the chart's own, by which its objects are selected."""
 OBJECTS = {"type": "array", "items": {"type": "object"}}
 SECRETS = {
