@@ -8,9 +8,13 @@ changes while nothing changed.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
+
+LONGEST_REASON, LONGEST_MESSAGE = 1024, 32_768
+"""Characters that the definition of a condition takes."""
 
 
 class ConditionType(StrEnum):
@@ -95,11 +99,23 @@ def _merged(
     return {
         "type": str(finding.type),
         "status": str(finding.status),
-        "reason": finding.reason,
-        "message": finding.message,
+        "reason": _word(finding.reason),
+        "message": _shortened(finding.message),
         "observedGeneration": generation,
         "lastTransitionTime": earlier["lastTransitionTime"] if kept and earlier else now,
     }
+
+
+def _word(reason: str) -> str:
+    """A reason that the schema takes: what nodes and autoscalers say is theirs to choose."""
+    kept = re.sub(r"[^A-Za-z0-9_]", "", reason).lstrip("0123456789_")
+    return kept[:LONGEST_REASON] or "Unknown"
+
+
+def _shortened(message: str) -> str:
+    """A message that the schema takes, whatever a gateway or a pod has to say."""
+    fits = len(message) <= LONGEST_MESSAGE
+    return message if fits else f"{message[: LONGEST_MESSAGE - 3]}..."
 
 
 def transitions(

@@ -10,6 +10,7 @@ from typing import Any
 
 from punctual_admission.fields import camel, schema
 from punctual_admission.policy import Policy
+from punctual_operator.conditions import LONGEST_MESSAGE, LONGEST_REASON
 from punctual_operator.names import GROUP, KIND, MAXIMUM_NAME_LENGTH, PLURAL, VERSION
 from punctual_operator.sections import Autoscaling, Gateway
 from punctual_operator.yaml_text import yaml_text
@@ -169,9 +170,9 @@ def _conditions() -> Schema:
     properties = {
         "type": _text("Name of the condition.", 316),
         "status": _text("True, False or Unknown.", 7) | {"enum": ["True", "False", "Unknown"]},
-        "reason": _text("Why, as one word.", 1024)
+        "reason": _text("Why, as one word.", LONGEST_REASON)
         | {"minLength": 1, "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"},
-        "message": _text("Why, with the remedy.", 32_768),
+        "message": _text("Why, with the remedy.", LONGEST_MESSAGE),
         "lastTransitionTime": _text("When `status` last changed.", 64) | {"format": "date-time"},
         "observedGeneration": _count(
             "Generation of the spec that the condition describes.", maximum=LARGEST

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from punctual_operator.conditions import (
     summarise,
     transitions,
 )
+from punctual_operator.crd import status_schema
 
 EARLIER, NOW = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 
@@ -100,3 +102,14 @@ def test_a_transition_is_told_once(
 ) -> None:
     earlier = [condition(kind, *before)] if before else []
     assert bool(transitions(earlier, [condition(kind, *after)])) is told
+
+
+@given(st.text(max_size=1100), st.sampled_from(["", "told", "x" * 40_000]))
+def test_whatever_others_say_fits_the_definition(reason: str, message: str) -> None:
+    told = Finding(ConditionType.GATEWAY_AVAILABLE, Status.FALSE, reason, message)
+    (found,) = merge([told], [], 1, NOW)
+    fields = status_schema()["properties"]["conditions"]["items"]["properties"]
+    assert re.search(fields["reason"]["pattern"], found["reason"])
+    assert len(found["reason"]) <= fields["reason"]["maxLength"]
+    assert len(found["message"]) <= fields["message"]["maxLength"]
+    assert found["message"][:9] == message[:9]
