@@ -11,6 +11,7 @@ from charts.tools.helm import helm
 from e2e.images import REGISTRY, TAG
 from testcluster.cluster import Cluster
 from testcluster.kubectl import Kubectl, KubectlError
+from testcluster.waiting import wait_until
 
 NAME = "punctual"
 NAMESPACE = "punctual-system"
@@ -76,7 +77,14 @@ class Release:
             self.kubectl("wait", "pod", selector, "--for=delete", "--timeout=60s")
 
     def prepare(self) -> None:
-        """Make the namespace, in which only restricted pods may run."""
+        """Make the namespace, in which only restricted pods may run.
+
+        That of an earlier run on this cluster has to be gone first.
+        """
+        phase = ("get", "namespace", NAMESPACE, "--ignore-not-found", "-o=jsonpath={.status.phase}")
+        wait_until(
+            lambda: self.kubectl(*phase) != "Terminating", "the namespace is free", seconds=120
+        )
         metadata = {"name": NAMESPACE, "labels": RESTRICTED}
         self.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
 
