@@ -32,7 +32,7 @@ from punctual_admission.peers import Peers
 from punctual_admission.policy import Mode, Policy, Speed
 from punctual_admission.pool import Pod, work_left
 from punctual_admission.regret import GIVEN_UP, Regret
-from punctual_admission.scout import rest, scout_length
+from punctual_admission.scout import Scouts
 from punctual_admission.service_time import ServiceModel, SpeedRatio
 from punctual_admission.shared_queue import SharedQueue, by_order
 from punctual_admission.ticket import ENDED, QUEUED, RUNNING, Refusal, Request, Ticket
@@ -62,6 +62,7 @@ class Ledger(SharedQueue):
         self.sojourns = Margin(confidence) if sojourns is None else sojourns
         self.services = Margin(confidence) if services is None else services
         self.lengths = OutputLengths()
+        self._scouts = Scouts(self.lengths)
         self._learns = policy.learns_lengths
         self.accounts = Accounts()
         self._ended = ended
@@ -222,8 +223,6 @@ class Ledger(SharedQueue):
         outcome = Outcome.GOOD if due <= ticket.request.deadline else Outcome.LATE
         if self._learns:
             self.lengths.observe(ticket.request, ticket.generated, scout=ticket.scouts)
-            if ticket.scouts and outcome is Outcome.GOOD:
-                self.lengths.rest(ticket.request, now)
         self._close(ticket, outcome, now)
         return outcome
 
@@ -243,6 +242,8 @@ class Ledger(SharedQueue):
         self, ticket: Ticket, outcome: Outcome, now: float, reason: Reason | None = None
     ) -> None:
         self._leave(ticket, now)
+        if ticket.scouts and ticket.length is not None:
+            self._scouts.end(ticket.request, ticket.length, outcome)
         ticket.state, ticket.outcome, ticket.reason = ENDED, outcome, reason
 
     def requeue(self, ticket: Ticket, now: float, pause_pod: float = 0.0) -> None:
@@ -349,7 +350,7 @@ class Ledger(SharedQueue):
     def _scout_on(self, pods: Sequence[Pod], request: Request, now: float) -> OutputLength | None:
         if self._queue or not self._learns:
             return None
-        return scout_length(self.policy, pods, self.lengths, request, self.margin, now)
+        return self._scouts.length(self.policy, pods, request, self.margin, now)
 
     def _issue(self, request: Request, answer: Admission, now: float) -> Ticket:
         self._sequence += 1
@@ -364,15 +365,15 @@ class Ledger(SharedQueue):
         ticket.order = self._order(ticket)
         if self.policy.divides:
             ticket.kept = self.accounts.is_kept(self.policy, request)
-        self._prepare(ticket, now)
+        self._prepare(ticket)
         self._take(ticket, now)
         return ticket
 
-    def _prepare(self, ticket: Ticket, now: float) -> None:
+    def _prepare(self, ticket: Ticket) -> None:
         """What follows from the length that a ticket counts as."""
         request = ticket.request
-        if ticket.scouts:
-            self.lengths.rest(request, now + rest(request))
+        if ticket.scouts and ticket.length is not None:
+            self._scouts.start(request, ticket.length)
         if self.policy.gates_memory:
             ticket.reserved = reservation(self.policy.memory, request, ticket.length)
 
@@ -456,7 +457,7 @@ class Ledger(SharedQueue):
         if length is None:
             return False
         ticket.length, ticket.item = length, None
-        self._prepare(ticket, now)
+        self._prepare(ticket)
         return True
 
     def _is_late(self, ticket: Ticket, pod: Pod, now: float) -> bool:

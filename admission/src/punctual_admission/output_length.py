@@ -16,8 +16,9 @@ and counts as the whole maximum: to leave it out would make long answers look ra
 failed, or whose client left, teach nothing.
 
 A kind of request of which nobody is served any more teaches nothing, so now and then one is let
-through: see `scout`. What it teaches of a known kind takes the place of the oldest of the answers
-that it was judged by.
+through: see `scout`. What it teaches takes the place of the oldest of the answers that it was
+judged by, where that is outdated: by itself the window would never pass over prompts that nobody
+is let through with.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 WINDOW = 1000
 NEIGHBOURS = 64
+OUTDATED = WINDOW // 2
+"""An answer before so many others makes room for that of a scout with a similar prompt."""
 ENOUGH = 2 * NEIGHBOURS
 """So many answers end a cold start."""
 MOST_GROUPS = 256
@@ -54,6 +57,8 @@ class OutputLength:
     """Whether some of the cases are the maximum for want of better."""
     scouts: bool = False
     """Whether it is no estimate, but the most that a scout can make."""
+    stake: float = 0.0
+    """Chance that a scout is late."""
 
     @property
     def median(self) -> float:
@@ -104,7 +109,7 @@ class OutputLengths:
 
     def estimate(self, request: Request) -> OutputLength:
         """The length of a request, from the most similar ones."""
-        known = self._groups.get(self._group(request))
+        known = self._groups.get(self.group(request))
         shares = [] if known is None else known.similar(request.prompt_tokens)
         missing, maximum = NEIGHBOURS - len(shares), request.output_tokens
         cases = [max(share * maximum, 1.0) for share in (*sorted(shares), *[1.0] * missing)]
@@ -114,30 +119,20 @@ class OutputLengths:
 
     def observe(self, request: Request, tokens: int, *, scout: bool = False) -> None:
         """Learn from an answer that ended with so many tokens, that of a scout or not."""
-        group = self._group(request)
+        group = self.group(request)
         known = self._groups.get(group)
         if known is None:
             known = self._groups[group] = _History()
         if scout and not known.cold:
-            known.forget_oldest(request.prompt_tokens)
+            known.forget_outdated(request.prompt_tokens)
         known.add(request.prompt_tokens, min(tokens / max(request.output_tokens, 1), 1.0))
-
-    def may_scout(self, request: Request, now: float) -> bool:
-        """Whether a scout may go."""
-        known = self._groups.get(self._group(request))
-        return known is None or known.cold or now >= known.rests_until
-
-    def rest(self, request: Request, until: float) -> None:
-        """Let no scout of the request's group go before `until`, unless it is cold."""
-        known = self._groups.get(self._group(request))
-        if known is not None:
-            known.rests_until = until
 
     def describe(self) -> list[Learned]:
         """What each group has taught, in the order in which they came."""
         return [known.describe(*group.split(" ", 1)) for group, known in self._groups.items()]
 
-    def _group(self, request: Request) -> str:
+    def group(self, request: Request) -> str:
+        """Those that the request learns with."""
         size = request.output_tokens.bit_length()
         group = f"{size} {request.group}"
         if group in self._groups or len(self._groups) < MOST_GROUPS:
@@ -167,8 +162,6 @@ class _History:
     """
 
     def __init__(self) -> None:
-        self.rests_until = 0.0
-        """No scout goes before this."""
         self._serial = 0
         self._newest: deque[tuple[int, int, float]] = deque()
         self._ordered: list[tuple[int, int, float]] = []
@@ -187,11 +180,12 @@ class _History:
         """Whether less is known than a neighbourhood needs."""
         return len(self._ordered) < ENOUGH
 
-    def forget_oldest(self, prompt_tokens: int) -> None:
-        """Forget the oldest of the similar ones; at least one is known."""
+    def forget_outdated(self, prompt_tokens: int) -> None:
+        """Forget the oldest of the similar ones (there are some) if `OUTDATED` came after it."""
         oldest = min(self._similar(prompt_tokens), key=_age)
-        self._newest.remove(oldest)
-        self._ordered.remove(oldest)
+        if self._serial - oldest[1] >= OUTDATED:
+            self._newest.remove(oldest)
+            self._ordered.remove(oldest)
 
     def describe(self, size: str, group: str) -> Learned:
         """All records in a few numbers; `size` is that of the maxima in bits."""

@@ -8,20 +8,30 @@ refused although a slot is free and nobody waits. It harms nobody who was promis
 - it is cut at its deadline, and counts as all the tokens that it can make until then, so whoever
   comes later is promised no room that it may need;
 - it is held to no promise itself, so nobody is refused for its sake;
-- all others on its pod stay in time by the forecast, as with every newcomer.
+- all others on its pod stay in time by the forecast, as with every newcomer;
+- half of all slots are left to others.
 
-A scout of a known kind that comes late is followed by the next after `REST_SECONDS`, or after
-`REST_BUDGETS` times its deadline's budget where that is longer: at most one answer of a kind is
-late in so many seconds, and at most 1 / `REST_BUDGETS` of one slot is lost. One that is in time is
-followed at once. Each takes the place of the oldest answer that it was judged by (see
-`output_length`), so as many as there are neighbours renew all that was known. Of a cold kind every
-answer is needed: its scouts follow each other without a rest until it is known.
+What scouts may cost. By what is known a scout is in time with a chance c, so it stakes 1 - c of a
+late answer. It goes if the budget B of its group (those that learn together) has so much:
+
+    B >= 1 - c;     B falls by 1 - c at its start, and gets that back at its end;
+                    B falls by 1 if it is late;     B <= 1
+
+B grows by 1 - q with each that is refused where it could have gone, q being the certainty with
+which a length must fit, and by one in `CREDIT_SECONDS`, for where few come. So of those whom
+lengths refuse at most a share of 1 - q is late by scouts, or one in `CREDIT_SECONDS`; those go
+first who are most likely to be in time; and a scout in time is followed at once, since it costs
+nothing, so a kind that fits again is soon back.
+
+Of a cold kind every answer is needed: its scouts stake nothing until it is known.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from punctual_admission.outcomes import Outcome
 from punctual_admission.output_length import OutputLength
 
 if TYPE_CHECKING:
@@ -32,43 +42,81 @@ if TYPE_CHECKING:
     from punctual_admission.pool import Pod
     from punctual_admission.ticket import Request
 
-REST_SECONDS = 300.0
-REST_BUDGETS = 20
+CREDIT_SECONDS = 300.0
+_EPSILON = 1e-9
 
 
-def scout_length(
-    policy: Policy,
-    pods: Sequence[Pod],
-    lengths: OutputLengths,
-    request: Request,
-    margin: float,
-    now: float,
-) -> OutputLength | None:
-    """What a refused request counts as if it goes as a scout to one of the pods; None: it may not.
+class Scouts:
+    """Sends scouts, and keeps the budget of each group."""
 
-    Nobody must wait. No more scouts run at once than there are pods.
-    """
-    if not policy.cuts_late_answers or not lengths.may_scout(request, now):
-        return None
-    free = [pod for pod in pods if pod.free_slots and pod.paused_until <= now]
-    if not free or _scouting(pods) >= len(pods):
-        return None
-    seconds = (request.deadline - now) / margin
-    within = max([_tokens_within(pod, request, seconds, now) for pod in free])
-    if within < 1 or lengths.estimate(request).longest <= within:
-        return None
-    length = OutputLength.of((float(within),))
-    length.scouts = True
-    return length
+    def __init__(self, lengths: OutputLengths) -> None:
+        self._lengths = lengths
+        self._budgets: dict[str, _Budget] = {}
+
+    def length(
+        self,
+        policy: Policy,
+        pods: Sequence[Pod],
+        request: Request,
+        margin: float,
+        now: float,
+    ) -> OutputLength | None:
+        """What a refused request counts as if it scouts on one of the pods; None: it may not.
+
+        Nobody must wait.
+        """
+        free = [pod for pod in pods if pod.free_slots and pod.paused_until <= now]
+        if not free or not policy.cuts_late_answers or not _leaves_room(pods):
+            return None
+        seconds = (request.deadline - now) / margin
+        within = max([_tokens_within(pod, request, seconds, now) for pod in free])
+        known = self._lengths.estimate(request)
+        if within < 1 or known.longest <= within:
+            return None
+        length = OutputLength.of((float(within),))
+        length.scouts, length.cold = True, known.cold
+        if not known.cold:
+            length.stake = 1 - known.chance(within, 0.0)
+            budget = self._budgets.setdefault(self._lengths.group(request), _Budget(now))
+            if not budget.allows(length.stake, now):
+                budget.add(1 - policy.length_certainty)
+                return None
+        return length
+
+    def start(self, request: Request, length: OutputLength) -> None:
+        """A scout goes."""
+        if not length.cold:
+            self._budgets[self._lengths.group(request)].add(-length.stake)
+
+    def end(self, request: Request, length: OutputLength, outcome: Outcome) -> None:
+        """A scout has ended."""
+        if not length.cold:
+            late = outcome is Outcome.LATE
+            self._budgets[self._lengths.group(request)].add(length.stake - late)
 
 
-def rest(request: Request) -> float:
-    """Seconds from one scout of a known kind to the next, unless it is in time."""
-    return max(REST_SECONDS, REST_BUDGETS * request.budget)
+@dataclass(slots=True)
+class _Budget:
+    """Late answers that the scouts of a group may still cost, at most one."""
+
+    updated: float
+    credit: float = 1.0
+
+    def allows(self, stake: float, now: float) -> bool:
+        """Whether so much may be staked now."""
+        passed, self.updated = now - self.updated, now
+        self.add(passed / CREDIT_SECONDS)
+        return self.credit >= stake - _EPSILON
+
+    def add(self, credit: float) -> None:
+        """Give, or take."""
+        self.credit = min(self.credit + credit, 1.0)
 
 
-def _scouting(pods: Sequence[Pod]) -> int:
-    return sum([ticket.scouts for pod in pods for ticket in pod.residents.values()])
+def _leaves_room(pods: Sequence[Pod]) -> bool:
+    """Whether one more scout leaves half of all slots to others, or each pod has one at most."""
+    scouts = sum([ticket.scouts for pod in pods for ticket in pod.residents.values()])
+    return scouts < max(len(pods), sum([pod.slots for pod in pods]) // 2)
 
 
 def _tokens_within(pod: Pod, request: Request, seconds: float, now: float) -> int:

@@ -9,11 +9,11 @@ import pytest
 
 from punctual_admission.ledger import Ledger
 from punctual_admission.outcomes import Outcome, Reason
-from punctual_admission.output_length import ENOUGH, NEIGHBOURS, WINDOW
+from punctual_admission.output_length import ENOUGH, NEIGHBOURS, OUTDATED, WINDOW
 from punctual_admission.policy import Policy
 from punctual_admission.recording.player import Player
 from punctual_admission.recording.recorder import record
-from punctual_admission.scout import REST_BUDGETS, REST_SECONDS
+from punctual_admission.scout import CREDIT_SECONDS
 from punctual_admission.service_time import ServiceModel
 from punctual_admission.ticket import State, Ticket
 from support.admission import admitted, ask, exact_ledger, make_policy, refused
@@ -24,9 +24,12 @@ BUDGET = 0.5
 """Seconds that are enough for 50 tokens of MODEL."""
 
 
+ESTIMATE = {"outputLength": "Learned", "speed": "Fixed"}
+
+
 def learning(**spec: Any) -> Policy:
     """Lengths are learned."""
-    return make_policy(**{"estimate": {"outputLength": "Learned", "speed": "Fixed"}, **spec})
+    return make_policy(**{"estimate": ESTIMATE, **spec})
 
 
 def grown(*models: ServiceModel, answers: int = ENOUGH, prompts: int = 1, **spec: Any) -> Ledger:
@@ -66,36 +69,63 @@ def test_who_fits_by_what_was_learned_is_no_scout() -> None:
     assert not admitted(offer(grown(), 1.0, budget=0.95)).scouts
 
 
-def test_a_scout_that_is_late_is_followed_after_a_rest() -> None:
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_scout_that_is_late_is_followed_after_a_while(whole: bool) -> None:
     """Cut off, or whole and late; whoever comes in between is refused as before."""
-    for whole in (False, True):
-        ledger = grown()
-        ticket = admitted(offer(ledger, 1.0))
-        refused(offer(ledger, 1.2))
-        if whole:
-            assert finish(ledger, ticket, 1.6, 70) is Outcome.LATE
-        else:
-            ledger.end(ticket, Outcome.LATE, 1.5)
-        refusal = refused(offer(ledger, 0.9 + REST_SECONDS))
-        assert refusal.reason is Reason.DEADLINE_UNREACHABLE
-        assert admitted(offer(ledger, 1.0 + REST_SECONDS)).scouts
+    ledger = grown()
+    ticket = admitted(offer(ledger, 1.0))
+    if whole:
+        assert finish(ledger, ticket, 1.6, 70) is Outcome.LATE
+    else:
+        ledger.end(ticket, Outcome.LATE, 1.6)
+    refusal = refused(offer(ledger, 2.0))
+    assert refusal.reason is Reason.DEADLINE_UNREACHABLE
+    refused(offer(ledger, 0.97 * CREDIT_SECONDS))
+    assert admitted(offer(ledger, 1.0 + CREDIT_SECONDS)).scouts
 
 
-def test_the_rest_grows_with_the_deadline() -> None:
-    """Of one slot no more than a share is lost: a minute's work an hour, not a minute in five."""
-    slow = ServiceModel((1.0,))
-    ledger, budget = grown(slow), 60.0
-    ledger.end(admitted(offer(ledger, 0.0, budget)), Outcome.LATE, budget)
-    refused(offer(ledger, REST_BUDGETS * budget - 1, budget))
-    assert admitted(offer(ledger, REST_BUDGETS * budget, budget)).scouts
+@pytest.mark.parametrize(("certainty", "refusals"), [(99, 100), (90, 10)])
+def test_of_many_who_are_refused_a_share_scouts(certainty: int, refusals: int) -> None:
+    """As many may be late as the certainty of lengths allows."""
+    ledger = grown(estimate=ESTIMATE | {"lengthCertaintyPercent": certainty})
+    for _ in range(3):
+        ledger.end(admitted(offer(ledger, 1.0)), Outcome.LATE, 1.0)
+        for _ in range(refusals):
+            refused(offer(ledger, 1.0))
 
 
-def test_a_scout_of_which_nothing_came_teaches_nothing_and_is_followed_after_a_rest() -> None:
+def test_who_is_likely_to_be_in_time_scouts_before_others() -> None:
+    """One of 64 neighbours was too long for it: it stakes a 64th of a late answer."""
+    ledger = grown()
+    for number in range(NEIGHBOURS):
+        ledger.lengths.observe(ask(number, tokens=100, prompt=500), 90 if number == 0 else 10)
+    for number in range(NEIGHBOURS):
+        ledger.lengths.observe(ask(number, tokens=100, prompt=700), 90)
+    ledger.end(admitted(offer(ledger, 1.0, prompt=700)), Outcome.LATE, 1.0)
+    for _ in range(2):
+        refused(offer(ledger, 1.0, prompt=500))
+    refused(offer(ledger, 1.0, prompt=700))
+    length = admitted(offer(ledger, 1.0, prompt=500)).length
+    assert length is not None
+    assert length.stake == pytest.approx(1 / NEIGHBOURS)
+
+
+def test_several_scouts_share_what_may_be_staked() -> None:
+    """Of those whose chances are even, two may run at once."""
+    ledger = grown(ServiceModel((0.01,) * 8, 0.01))
+    for number in range(NEIGHBOURS // 2):
+        ledger.lengths.observe(ask(number, tokens=100), 10)
+    answers = [offer(ledger, 1.0) for _ in range(3)]
+    assert [isinstance(answer, Ticket) for answer in answers] == [True, True, False]
+
+
+@pytest.mark.parametrize("outcome", [Outcome.CANCELLED, Outcome.FAILED])
+def test_a_scout_of_which_nothing_came_teaches_and_costs_nothing(outcome: Outcome) -> None:
     ledger = grown()
     before = ledger.lengths.describe()
-    ledger.end(admitted(offer(ledger, 1.0)), Outcome.CANCELLED, 1.1)
+    ledger.end(admitted(offer(ledger, 1.0)), outcome, 1.1)
     assert ledger.lengths.describe() == before
-    refused(offer(ledger, 1.2))
+    assert admitted(offer(ledger, 1.2)).scouts
 
 
 @pytest.mark.parametrize("prompts", [1, 40])
@@ -107,14 +137,24 @@ def test_scouts_that_are_in_time_bring_the_kind_back(prompts: int) -> None:
         now, scouts = now + 0.3, scouts + 1
     assert scouts == NEIGHBOURS
     assert ticket.expected_tokens == pytest.approx(20.0)
-    (known,) = ledger.lengths.describe()
-    assert known.records == WINDOW
+
+
+def test_outdated_answers_make_room_for_those_of_scouts() -> None:
+    """By itself the window forgets the oldest of all prompts, which others may keep young."""
+    for others, records in ((OUTDATED, ENOUGH + OUTDATED), (10, ENOUGH + 10 + 1)):
+        ledger = grown()
+        for number in range(others):
+            ledger.lengths.observe(ask(number, tokens=100, prompt=9000), 10)
+        finish(ledger, admitted(offer(ledger, 1.0)), 1.2)
+        (known,) = ledger.lengths.describe()
+        assert known.records == records
 
 
 def test_scouts_of_one_kind_do_not_hold_up_another() -> None:
-    """Maxima of another size rest by themselves."""
+    """Maxima of another size have a budget of their own."""
     ledger = grown()
     ledger.end(admitted(offer(ledger, 1.0)), Outcome.LATE, 1.5)
+    refused(offer(ledger, 1.9))
     for number in range(ENOUGH):
         ledger.lengths.observe(ask(number, tokens=1000), 900)
     assert admitted(ledger.offer(ask(1, tokens=1000, at=2.0, budget=BUDGET), 2.0)).scouts
@@ -171,7 +211,7 @@ def test_nobody_is_refused_for_the_sake_of_a_scout() -> None:
 
 
 def test_a_maximum_out_of_reach_scouts_until_it_is_known() -> None:
-    """1000 tokens take 10 s, the deadline allows 50: nobody would ever learn what comes."""
+    """1000 tokens take 10 s, the deadline allows 50; then what scouts may cost is limited."""
     ledger, now = exact_ledger(learning(), WIDE), 0.0
     for _ in range(ENOUGH):
         ticket = admitted(ledger.offer(ask(1, tokens=1000, at=now, budget=BUDGET), now))
@@ -179,15 +219,20 @@ def test_a_maximum_out_of_reach_scouts_until_it_is_known() -> None:
         assert refused(ledger.offer(ask(2, tokens=1000, at=now, budget=BUDGET), now)).retry_may_help
         ledger.end(ticket, Outcome.LATE, now + BUDGET)
         now += 1.0
-    refused(ledger.offer(ask(3, tokens=1000, at=now, budget=BUDGET), now))
+    ticket = admitted(ledger.offer(ask(3, tokens=1000, at=now, budget=BUDGET), now))
+    assert ticket.scouts
+    ledger.end(ticket, Outcome.LATE, now)
+    refused(ledger.offer(ask(4, tokens=1000, at=now, budget=BUDGET), now))
 
 
-def test_no_more_scouts_run_than_there_are_pods() -> None:
-    """Each may hold a slot for the whole of its deadline."""
-    ledger = exact_ledger(learning(), WIDE, WIDE)
-    requests = [ask(number, tokens=1000, budget=BUDGET) for number in range(4)]
-    answers = [ledger.offer(request, 0.0) for request in requests]
-    assert [isinstance(answer, Ticket) for answer in answers] == [True, True, False, False]
+@pytest.mark.parametrize(
+    ("slots", "pods", "scouts"), [(1, 1, 1), (1, 3, 3), (2, 1, 1), (3, 2, 3), (8, 1, 4)]
+)
+def test_half_of_all_slots_are_left_to_others(slots: int, pods: int, scouts: int) -> None:
+    """Each may hold one for the whole of its deadline; each pod may have one."""
+    ledger = exact_ledger(learning(), *[ServiceModel((0.01,) * slots)] * pods)
+    answers = [ledger.offer(ask(number, tokens=1000, budget=BUDGET), 0.0) for number in range(9)]
+    assert sum(isinstance(answer, Ticket) for answer in answers) == scouts
 
 
 @pytest.mark.parametrize(
@@ -202,7 +247,8 @@ def test_only_what_is_cut_at_its_deadline_scouts(spec: dict[str, Any]) -> None:
 
 def test_nobody_scouts_whose_deadline_is_shorter_than_a_prefill() -> None:
     """Not one token would come."""
-    refused(offer(grown(), 1.0, budget=0.005))
+    for objective in ("Completion", "FirstToken"):
+        refused(offer(grown(objective=objective), 1.0, budget=0.005))
 
 
 def test_nobody_scouts_where_the_maximum_is_known_to_be_the_length() -> None:
@@ -243,7 +289,7 @@ def test_in_mode_deadline_who_would_be_dropped_scouts() -> None:
     assert admitted(offer(ledger, 1.0)).scouts
     ledger.end(ledger.all_pods[0].residents[1], Outcome.LATE, 1.5)
     assert admitted(offer(ledger, 1.6)).outcome is Outcome.EXPIRED
-    assert admitted(offer(ledger, 1.0 + REST_SECONDS)).scouts
+    assert admitted(offer(ledger, 1.0 + CREDIT_SECONDS)).scouts
 
 
 class Lines:
@@ -259,7 +305,7 @@ class Lines:
 
 
 def test_a_log_with_scouts_is_lived_again_exactly() -> None:
-    """Rests are a part of every checkpoint, so a reader may begin anywhere."""
+    """Budgets are a part of every checkpoint, so a reader may begin anywhere."""
     lines = Lines()
     plain = Ledger(learning())
     plain.join_pod("pod-0", MODEL, 0.0)
@@ -272,7 +318,7 @@ def test_a_log_with_scouts_is_lived_again_exactly() -> None:
             ledger.end(answer, Outcome.LATE, now + BUDGET)
         elif isinstance(answer, Ticket):
             finish(ledger, answer, now + 0.2)
-        now += REST_SECONDS / 2 if number % 4 == 3 else 1.0
+        now += CREDIT_SECONDS / 2 if number % 4 == 3 else 1.0
     ledger.flush()
     assert outcomes == [True] * 4 + [False] * 4 + [True] * 4
     for start in range(len(lines.lines)):
