@@ -12,6 +12,8 @@ NAME_PATTERN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 HEADER_PATTERN = r"|[A-Za-z0-9][-A-Za-z0-9]*"
 MOST_RESERVED = 90
 """Percent of engine time that tiers and size classes may reserve together."""
+UNLIMITED = float("inf")
+"""The rate of a quota that sets no limit."""
 
 
 class Gate(StrEnum):
@@ -99,7 +101,7 @@ class Quota:
 
     @property
     def limits(self) -> tuple[float, float, float]:
-        """Requests, tokens and GPU-seconds a second; infinite where there is no limit."""
+        """Requests, tokens and GPU-seconds a second; `UNLIMITED` where there is no limit."""
         return (
             _per_second(self.requests_per_minute),
             _per_second(self.tokens_per_minute),
@@ -109,7 +111,7 @@ class Quota:
     @property
     def active(self) -> bool:
         """Whether there is any limit."""
-        return min(self.limits) != float("inf")
+        return min(self.limits) != UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,4 +144,4 @@ class Memory:
 
 
 def _per_second(per_minute: int | None) -> float:
-    return float("inf") if per_minute is None else per_minute / 60
+    return UNLIMITED if per_minute is None else per_minute / 60

@@ -16,10 +16,11 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from punctual_admission.limits import UNLIMITED
+
 if TYPE_CHECKING:
     from punctual_admission.limits import Quota
 
-NEVER = float("inf")
 Costs = tuple[float, float, float]
 """Requests, tokens, GPU-seconds."""
 NOTHING: Costs = (0.0, 0.0, 0.0)
@@ -48,7 +49,7 @@ class Quotas:
             return 0.0
         longest, passed = 0.0, now - account.updated
         for used, cost, rate in zip(account.used, costs, quota.limits, strict=True):
-            if rate != NEVER:
+            if rate != UNLIMITED:
                 holds = _holds(quota, rate, cost)
                 over = max(used - rate * passed, 0.0) + min(cost, holds) - holds
                 longest = max(longest, over / rate)
@@ -63,7 +64,7 @@ class Quotas:
         passed = now - account.updated
         account.updated = now
         for index, rate in enumerate(quota.limits):
-            left = 0.0 if rate == NEVER else max(account.used[index] - rate * passed, 0.0)
+            left = 0.0 if rate == UNLIMITED else max(account.used[index] - rate * passed, 0.0)
             account.used[index] = max(left + sign * costs[index], 0.0)
         while len(self._accounts) > quota.maximum_clients:
             self._accounts.popitem(last=False)
