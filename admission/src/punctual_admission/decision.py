@@ -133,16 +133,16 @@ def examine(
     newcomer = Item(request.prompt_tokens, request.output_tokens, request.deadline, length)
     if length is not None:
         newcomer.output_tokens, newcomer.variance = length.mean, length.variance
-    pods, queue = view.pods, view.queue
+    pods, queue, margin = view.pods, view.queue, view.margin
     displaced, cost = None, 0.0
     if not pods:
         trial = Trial(fits=False)
     else:
         cost = pods[0].engine.cost(request.prompt_tokens, newcomer.output_tokens)
-        test = Lateness(now, view.margin, policy.objective, policy.length_certainty)
+        test = Lateness(now, margin, policy.objective, policy.length_certainty)
         trial, displaced = _try(policy, view, request, newcomer, test)
     waits = bool(queue) or not [p for p in pods if p.free_slots and p.paused_until <= now]
-    prediction = _prediction(policy, view, request, newcomer, now)
+    prediction = _prediction(policy, view, request, newcomer, margin, now)
     held = view.held(request, now) / len(pods) if policy.divides and pods else 0.0
     quota_wait = view.quota_wait(request, cost, now) if request.client else 0.0
     memory_wait = view.memory_wait(request, length) if policy.gates_memory else 0.0
@@ -179,7 +179,7 @@ def place_in(queue: Sequence[Ticket], policy: Policy, request: Request) -> int:
 
 
 def _prediction(
-    policy: Policy, view: PoolView, request: Request, newcomer: Item, now: float
+    policy: Policy, view: PoolView, request: Request, newcomer: Item, margin: float, now: float
 ) -> Prediction:
     pods, arrival = len(view.pods), request.arrival
     wait = service = 0.0
@@ -190,7 +190,7 @@ def _prediction(
         wait, service = max(start - now, 0.0), due - start
     budget, backlog = request.deadline - arrival, view.queued_work + view.running_work
     return Prediction(
-        wait, service, view.margin, budget, now - arrival, backlog, pods, len(view.queue),
+        wait, service, margin, budget, now - arrival, backlog, pods, len(view.queue),
         view.running,
     )  # fmt: skip
 

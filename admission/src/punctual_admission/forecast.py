@@ -84,7 +84,8 @@ class Lateness:
         """Whether the promise does not hold."""
         if item.length is not None:
             return self.chance(item, item.length, item.end) < self.certainty
-        return self.misses(self.due(item), item.deadline)
+        due = item.end if self.objective is _COMPLETION else item.first_token
+        return self.now + (due - self.now) * self.margin > item.deadline + EPSILON
 
     def crowded_out(self, item: Item, end: float) -> bool:
         """Whether the promise of a completion does not hold if the item ends at `end`."""

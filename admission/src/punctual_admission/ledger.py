@@ -40,6 +40,7 @@ from punctual_admission.track import NEVER, Track, item_of, joined
 
 FORECAST_AGE = 0.002
 """Seconds for which a forecast may be used again while nothing changes but time."""
+_GOOD, _LATE = Outcome.GOOD, Outcome.LATE
 START_CHANCE = 0.5
 """Who has waited is started if its answer, of a length not known, fits with this probability."""
 
@@ -68,7 +69,8 @@ class Ledger(SharedQueue):
         self._ended = ended
         self._rng = random.Random() if rng is None else rng
         self._pods: dict[str, Pod] = {}
-        self._available: list[Pod] | None = None
+        self.pods: Sequence[Pod] = ()
+        """Pods that can take work."""
         self._queue: list[Ticket] = []
         self._sequence = 0
         self._queued_work = 0.0
@@ -78,13 +80,6 @@ class Ledger(SharedQueue):
         self._regret = Regret()
 
     # --- what the decision reads -------------------------------------------------------------
-
-    @property
-    def pods(self) -> Sequence[Pod]:
-        """Pods that can take work."""
-        if self._available is None:
-            self._available = [pod for pod in self._pods.values() if pod.available]
-        return self._available
 
     @property
     def all_pods(self) -> Sequence[Pod]:
@@ -158,8 +153,8 @@ class Ledger(SharedQueue):
         if self.policy.divides:
             self._ask(request, now)
         answer = decide(self.policy, self, request, now)
-        if isinstance(answer, Refusal) and answer.reason is Reason.DEADLINE_UNREACHABLE:
-            answer = self._send_scout(request, now) or answer
+        if self._learns and isinstance(answer, Refusal):
+            answer = self._send_scout(request, answer, now) or answer
         if self.policy.displaces:
             self._regret.observe(now, self._cost(request))
         if isinstance(answer, Refusal):
@@ -220,7 +215,7 @@ class Ledger(SharedQueue):
         self._teach(ticket, self._pod_of(ticket), now)
         first = now if ticket.first_token is None else ticket.first_token
         due = now if self.policy.completes else first
-        outcome = Outcome.GOOD if due <= ticket.request.deadline else Outcome.LATE
+        outcome = _GOOD if due <= ticket.request.deadline else _LATE
         if self._learns:
             self.lengths.observe(ticket.request, ticket.generated, scout=ticket.scouts)
         self._close(ticket, outcome, now)
@@ -339,8 +334,10 @@ class Ledger(SharedQueue):
 
     # --- inside ------------------------------------------------------------------------------
 
-    def _send_scout(self, request: Request, now: float) -> Admission | None:
+    def _send_scout(self, request: Request, refusal: Refusal, now: float) -> Admission | None:
         """The admission of a request that was refused, as a scout."""
+        if refusal.reason is not Reason.DEADLINE_UNREACHABLE:
+            return None
         length = self._scout_on(self.pods, request, now)
         if length is None:
             return None
@@ -534,5 +531,5 @@ class Ledger(SharedQueue):
         self._forecast = None
 
     def _pods_changed(self) -> None:
-        self._available = None
+        self.pods = [pod for pod in self._pods.values() if pod.available]
         self._changed()

@@ -62,9 +62,10 @@ class Pod:
     def engine(self) -> ServiceModel:
         """The service model at the tracked speed."""
         ratio = self.speed.value
-        if self._scaled is None or self._scaled[0] != ratio:
-            self._scaled = (ratio, self.model.scaled(ratio))
-        return self._scaled[1]
+        scaled = self._scaled
+        if scaled is None or scaled[0] != ratio:
+            scaled = self._scaled = (ratio, self.model.scaled(ratio))
+        return scaled[1]
 
     def replace_model(self, model: ServiceModel) -> None:
         """Take a newly published service model."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Trace = tuple["TraceRequest", ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: a trace has thousands
 class TraceRequest:
     """One planned request.
 

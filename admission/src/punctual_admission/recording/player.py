@@ -228,6 +228,7 @@ def load_ledger(line: Line, ended: Any = lambda _: None) -> Ledger:
     state = decode(line["state"])
     ledger = Ledger(state["policy"], ended=ended, rng=random.Random(line["seed"]))
     vars(ledger).update(state)
+    ledger._pods_changed()  # noqa: SLF001  # which of them can take work is not written
     return ledger
 
 

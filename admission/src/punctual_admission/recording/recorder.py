@@ -31,7 +31,7 @@ from punctual_admission.ticket import Prediction, Refusal, Request, Ticket
 FORMAT = 1
 MOST_PENDING = 500
 """Calls without a decision after which a line is written for them alone."""
-NOT_STATE = frozenset({"_ended", "_rng", "_forecast", "_available", "_tape"})
+NOT_STATE = frozenset({"_ended", "_rng", "_forecast", "_tape", "pods"})
 """What a ledger holds beside its knowledge: its listener, its random numbers, caches."""
 
 _NUMBERS = tuple(field.name for field in fields(Prediction))

@@ -19,13 +19,14 @@ def tally(records: Iterable[Record]) -> dict[str, Any]:
     counts: dict[str, Any] = dict.fromkeys(outcomes, 0)
     classes: dict[int, list[int]] = {}
     total = tokens = 0
+    good = Outcome.GOOD
     for record in records:
         total += 1
         arrival = record.arrival
         counted = classes.setdefault(arrival.max_tokens, [0, 0])
         counted[0] += 1
         counts[record.outcome or ""] += 1
-        if record.outcome is Outcome.GOOD:
+        if record.outcome is good:
             counted[1] += 1
             tokens += arrival.actual_tokens
     counts["total"], counts["good_tokens"] = total, tokens

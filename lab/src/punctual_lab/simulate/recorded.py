@@ -210,7 +210,7 @@ class _Reader:
             visit.reason = None if reason is None else Reason(reason)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class RecordedArrival(Arrival):
     """An arrival with its name, and how long the gateway had it before it decided (seconds)."""
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _CANCEL, _REFUSED = Overdue.CANCEL, Outcome.REFUSED
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: a workload has thousands
 class Arrival:
     """A request of the workload: when (seconds), how long, how urgent (seconds)."""
 
@@ -189,15 +189,11 @@ class World:
         return record
 
     def _build_request(self, arrival: Arrival) -> Request:
+        now = self.now
         return Request(
-            f"r{len(self.records)}",
-            arrival.prompt_tokens,
-            arrival.max_tokens,
-            self.now,
-            self.now + arrival.budget,
-            tier=arrival.tier,
-            client=arrival.client,
-        )
+            f"r{len(self.records)}", arrival.prompt_tokens, arrival.max_tokens, now,
+            now + arrival.budget, "", arrival.tier, arrival.client,
+        )  # fmt: skip
 
     def _take_offer(self, request: Request, refusal: Refusal) -> Ticket | Refusal:
         tokens = None if refusal.offer is None else refusal.offer.output_tokens
