@@ -147,7 +147,9 @@ class Track:
     def step(self) -> float:
         """Seconds of one step with the present residents; 0 when nothing runs."""
         count = len(self.ends)
-        return self.steps[min(count, self.slots) - 1] if count else 0.0
+        if count >= self.slots:
+            return self.full_step
+        return self.steps[count - 1] if count else 0.0
 
     def next_end(self) -> float:
         """Wall time of the next end; infinite when nothing runs."""
@@ -176,7 +178,7 @@ class Track:
     def available_at(self, now: float) -> float:
         """From when on the pod can take up one more request."""
         if self.has_free_slot:
-            return max(self.free_at, now)
+            return self.free_at if self.free_at > now else now
         return max(self.held[0], now) if self.held else self.next_end()
 
     def rough_end(self, item: Item, now: float) -> float:
