@@ -158,6 +158,22 @@ def test_a_recorded_workload_is_played_at_its_load(
     assert cell["best blind"]["good"] == blind
 
 
+def test_scouts_of_a_recorded_workload_are_told_from_those_with_a_promise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The maximum is out of reach, and prompts tell nothing: all are scouts, and none is broken."""
+    rule = {"learned 95": trace.RULES["learned 95"]}
+    shrink(monkeypatch, trace, POOLS={"4 slots": (4, 0.0)}, LOADS=(0.5,), RULES=rule, BLIND=rule)
+    options = Options(folder=tmp_path, jobs=1, extra={
+        "recorded": str(write_trace(tmp_path / "t.csv")), "limit": 300, "parts": 1,
+        "max_tokens": 512, "deadline": 2.0,
+    })  # fmt: skip
+    counts = trace.measure(options)["cells"]["4 slots, load 0.5"]["learned 95"]
+    assert counts["scouts"] > counts["scouts_late"] > 0
+    assert counts["good"] + counts["late"] == counts["scouts"]
+    assert trace.share_broken(counts) == 0
+
+
 def test_parts_of_a_recorded_workload_are_added_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from punctual_admission.outcomes import Outcome
 from punctual_admission.policy import Policy, policy_from_spec
 from punctual_admission.service_time import ServiceModel
 from punctual_admission.ticket import Request
@@ -138,8 +139,12 @@ def play(
     world = World(build_policy(how, deadline), [PodSpec(model)])
     if how.taught:
         teach(world, arrivals)
-    counts = tally(world.run([as_seen(arrival, how) for arrival in arrivals]))
+    records = world.run([as_seen(arrival, how) for arrival in arrivals])
+    counts = tally(records)
     del counts["by_tokens"]
+    scouts = [one for one in records if one.ticket is not None and one.ticket.scouts]
+    counts["scouts"] = len(scouts)
+    counts["scouts_late"] = sum(one.outcome is Outcome.LATE for one in scouts)
     counts["bound"] = bound_on_time(arrivals, model)
     return counts
 
@@ -208,9 +213,10 @@ def as_seen(arrival: Arrival, rule: Rule) -> Arrival:
 
 
 def share_broken(counts: dict[str, Any]) -> float:
-    """Late or expired, of those admitted."""
-    broken = counts["late"] + counts["expired"]
-    return float(broken / max(1, broken + counts["good"]))
+    """Late or expired, of those admitted with a promise: scouts have none."""
+    broken = counts["late"] + counts["expired"] - counts["scouts_late"]
+    kept = counts["good"] - (counts["scouts"] - counts["scouts_late"])
+    return float(broken / max(1, broken + kept))
 
 
 def describe(summary: Summary) -> list[Block]:
@@ -234,9 +240,10 @@ def describe(summary: Summary) -> list[Block]:
         ),
         TableBlock(
             ("case", "lengths", "in time", "of true lengths", "of best blind", "of the bound",
-             "broken", "worst part"),
+             "broken", "worst part", "late scouts"),
             tuple(rows),
-            "Answered in time; broken: late or expired, of those admitted",
+            "Answered in time; broken: late or expired, of those admitted with a promise; late "
+            "scouts: of all",
         ),
         Note(_verdict(summary["cells"])),
         TableBlock(
@@ -254,7 +261,7 @@ def _numbers(cell: dict[str, Any], rule: str) -> tuple[str, ...]:
     return (
         f"{good:.1%}", _ratio(good, known), _ratio(good, blind),
         _ratio(counts["good"], counts["bound"]), f"{share_broken(counts):.2%}",
-        f"{counts['worst']:.2%}",
+        f"{counts['worst']:.2%}", f"{counts['scouts_late'] / max(1, counts['total']):.2%}",
     )  # fmt: skip
 
 
