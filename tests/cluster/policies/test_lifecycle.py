@@ -56,7 +56,6 @@ def settle(kubectl: Kubectl, *names: str) -> None:
         wait_until(
             lambda name=name: len(conditions(kubectl, name)) == 6,  # type: ignore[misc]
             f"the status of {name} is complete",
-            seconds=40,
         )
 
 
@@ -272,7 +271,7 @@ def test_operator_that_hears_nothing_asks_to_be_restarted(
     operator = start_operator("--silence-seconds=2", "--heartbeat-seconds=0.5", server=wire.server)
     assert operator.healthz() == 200
     wire.freeze()
-    wait_until(lambda: operator.healthz() == 500, "the probe fails", seconds=40)
+    wait_until(lambda: operator.healthz() == 500, "the probe fails")
 
 
 def test_log_is_one_json_object_a_line_and_tells_each_transition(

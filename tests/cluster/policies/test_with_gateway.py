@@ -90,7 +90,7 @@ def gateway(
 def test_gateway_is_ready_reports_its_generation_and_takes_a_new_one(
     gateway: GatewayPod, own_kubectl: Kubectl, kubelet: Kubelet
 ) -> None:
-    wait_until(lambda: gateway.ask("/readyz")[0] == 200, "the gateway is ready", seconds=40)
+    wait_until(lambda: gateway.ask("/readyz")[0] == 200, "the gateway is ready")
     ready = [{"type": "Ready", "status": "True"}]
     pod = kubelet.gateway_pod()
     kubelet.set_status(pod, phase="Running", podIP=gateway.address, conditions=ready)
@@ -109,7 +109,7 @@ def test_gateway_is_ready_reports_its_generation_and_takes_a_new_one(
 def test_gateway_without_pods_refuses_and_says_why(
     gateway: GatewayPod, own_kubectl: Kubectl
 ) -> None:
-    wait_until(lambda: gateway.ask("/readyz")[0] == 200, "the gateway is ready", seconds=40)
+    wait_until(lambda: gateway.ask("/readyz")[0] == 200, "the gateway is ready")
     body: dict[str, object] = {"model": "gpt2", "prompt": "Hello", "max_tokens": 4}
     status, text = gateway.ask("/v1/completions", body)
     assert (status, json.loads(text)["error"]["code"]) == (503, "pool_exhausted")
@@ -118,7 +118,7 @@ def test_gateway_without_pods_refuses_and_says_why(
 def test_gateway_serves_on_while_operator_and_api_server_are_away(
     gateway: GatewayPod, operator: OperatorProcess, installed: Cluster
 ) -> None:
-    wait_until(lambda: gateway.ask("/readyz")[0] == 200, "the gateway is ready", seconds=40)
+    wait_until(lambda: gateway.ask("/readyz")[0] == 200, "the gateway is ready")
     plane = installed.control_plane
     assert plane is not None
     plane.stop_api_server()

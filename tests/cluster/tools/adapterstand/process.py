@@ -54,7 +54,7 @@ class AdapterProcess:
             sys.executable, "-m", "punctual_operator.adapter", f"--namespace={SYSTEM}",
             f"--service={self._service}", "--host=127.0.0.1", f"--port={self.port}",
             f"--service-port={self.port}", "--poll-seconds=0.5", "--upkeep-seconds=1",
-            "--hold-seconds=30", "--log-format=plain",
+            "--hold-seconds=120", "--log-format=plain",
         ]  # fmt: skip
         environment = {**os.environ, "KUBECONFIG": str(self._kubeconfig), "OMP_NUM_THREADS": "1"}
         with self.log.open("ab") as log:
@@ -62,7 +62,7 @@ class AdapterProcess:
                 [*command, *arguments], stdout=log, stderr=log, env=environment
             )
         try:
-            wait_until(self._is_ready, "the adapter is ready", seconds=40)
+            wait_until(self._is_ready, "the adapter is ready")
         except AssertionError:
             self.stop(kill=True)
             raise
@@ -105,7 +105,7 @@ class AdapterProcess:
     def wait_rounds(self, count: int) -> None:
         """Wait until so many more rounds of questions have been made."""
         begun = self._rounds()
-        wait_until(lambda: self._rounds() >= begun + count, "rounds are made", seconds=40)
+        wait_until(lambda: self._rounds() >= begun + count, "rounds are made")
 
     def time_reads(
         self, namespace: str, policies: list[str], rounds: int

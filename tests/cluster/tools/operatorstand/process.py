@@ -41,7 +41,7 @@ class OperatorProcess:
             self._process = subprocess.Popen(
                 [*command, *arguments], stdout=log, stderr=log, env=environment
             )
-        wait_until(self._is_up, "the operator is up", seconds=40)
+        wait_until(self._is_up, "the operator is up")
 
     def stop(self, *, kill: bool = False) -> int:
         """End it by SIGTERM (or SIGKILL); returns its exit status."""
