@@ -56,7 +56,7 @@ def is_alive(pid: int) -> bool:
     return state != "Z"
 
 
-def wait_gone(pids: list[int], seconds: float = 10.0) -> None:
+def wait_gone(pids: list[int], seconds: float = 60.0) -> None:
     """Wait until all are gone: the kernel ends a killed process a moment after the signal."""
     limit = time.monotonic() + seconds
     while any(is_alive(pid) for pid in pids):

@@ -15,6 +15,8 @@ from support.model_server import ModelServer, is_alive, model_server, stopped, u
 
 BODY = {"prompt": "hello", "max_tokens": 60, "temperature": 0, "ignore_eos": True}
 DRAIN = ("--drain-accept-seconds", "0.2")
+SLOW = ("--sim-step-ms", "50")
+"""For answers that must not end by themselves."""
 
 
 async def stream_text(client: aiohttp.ClientSession, server: ModelServer, tokens: int) -> str:
@@ -33,7 +35,7 @@ async def read_into(answer: aiohttp.ClientResponse, received: bytearray) -> None
 
 
 async def exit_code(server: ModelServer) -> int:
-    return await asyncio.to_thread(server.process.wait, 20)
+    return await asyncio.to_thread(server.process.wait, 60)
 
 
 async def test_before_calibration_it_is_healthy_and_not_ready(
@@ -69,7 +71,7 @@ async def test_sigterm_turns_readiness_off_finishes_what_runs_and_exits_0(
         await wait_running(server)
         engine = server.engine_pid
         server.process.send_signal(signal.SIGTERM)
-        await until(lambda: server.get("/readyz") == (503, {"state": "draining"}), 5)
+        await until(lambda: server.get("/readyz") == (503, {"state": "draining"}))
         assert server.capacity()["state"] == "draining"
         assert server.get("/healthz")[0] == 200
         text = await running
@@ -89,7 +91,7 @@ async def test_late_in_a_drain_new_requests_are_refused_while_old_ones_finish(
         running = asyncio.create_task(post_status(client, server, body))
         await wait_running(server)
         server.process.send_signal(signal.SIGTERM)
-        await until(lambda: server.get("/readyz")[0] == 503, 5)
+        await until(lambda: server.get("/readyz")[0] == 503)
         async with client.post(server.url + "/v1/completions", json=BODY) as answer:
             assert answer.status == 503
             assert (await answer.json())["error"]["code"] == "draining"
@@ -108,8 +110,8 @@ async def post_status(
 async def test_a_drain_ends_at_its_limit(
     client: aiohttp.ClientSession, tmp_path: Path, sim_options: tuple[str, ...]
 ) -> None:
-    options = (*sim_options, "--drain-accept-seconds", "0", "--drain-seconds", "0.2")
-    with model_server(tmp_path, *options) as server:
+    options = (*SLOW, "--drain-accept-seconds", "0", "--drain-seconds", "0.2")
+    with model_server(tmp_path, *sim_options, *options) as server:
         server.wait_ready()
         running = asyncio.create_task(stream_text(client, server, 900))
         await wait_running(server)
@@ -123,7 +125,7 @@ async def test_a_drain_ends_at_its_limit(
 async def test_a_dead_engine_ends_the_process_and_breaks_the_streams_off(
     client: aiohttp.ClientSession, tmp_path: Path, sim_options: tuple[str, ...]
 ) -> None:
-    with model_server(tmp_path, *sim_options, "--slots", "1") as server:
+    with model_server(tmp_path, *sim_options, *SLOW, "--slots", "1") as server:
         server.wait_ready()
         body = BODY | {"max_tokens": 900, "stream": True}
         async with client.post(server.url + "/v1/completions", json=body) as answer:
@@ -142,7 +144,7 @@ async def test_a_dead_engine_ends_the_process_and_breaks_the_streams_off(
 async def test_a_stuck_engine_ends_the_process(
     client: aiohttp.ClientSession, tmp_path: Path, sim_options: tuple[str, ...]
 ) -> None:
-    with model_server(tmp_path, *sim_options, "--stuck-seconds", "0.5") as server:
+    with model_server(tmp_path, *sim_options, *SLOW, "--stuck-seconds", "0.5") as server:
         server.wait_ready()
         engine = server.engine_pid
         waiting = asyncio.create_task(post_status(client, server, BODY | {"max_tokens": 900}))
@@ -173,10 +175,10 @@ async def test_the_front_answers_while_the_engine_does_not(
     with model_server(tmp_path, *sim_options) as server:
         server.wait_ready()
         with stopped(server.engine_pid):
-            await until(lambda: server.capacity()["age_seconds"] > 0.4, 5)
+            await until(lambda: server.capacity()["age_seconds"] > 0.4)
             assert server.get("/healthz")[0] == 200
             assert server.get("/metrics")[0] == 200
-        await until(lambda: server.capacity()["age_seconds"] < 0.4, 5)
+        await until(lambda: server.capacity()["age_seconds"] < 0.4)
 
 
 async def test_the_engine_never_outlives_the_front(
@@ -186,7 +188,7 @@ async def test_the_engine_never_outlives_the_front(
         server.wait_ready()
         engine = server.engine_pid
         server.process.kill()
-        await until(lambda: not is_alive(engine), 10)
+        await until(lambda: not is_alive(engine))
 
 
 async def test_two_signals_of_one_ctrl_c_still_drain(
