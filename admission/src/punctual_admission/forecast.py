@@ -225,9 +225,15 @@ class Forecast:
             newcomer.start_deviation = self._deviation(self._variance(order[:place]))
         if self._is_late_without_followers(tracks, newcomer, test):
             return Trial(fits=False, first_late=place)
+        # Who has ended before the newcomer begins is not touched by it.
+        touched = [newcomer, *order[place + 1 :]]
+        for track in tracks:
+            touched += [item for _, _, item in track.ends]
         walk(tracks, order[place + 1 :], self.now, QUEUED + place + 1)
         for track in tracks:
             track.drain()
+        if without is None and self._is_certain(newcomer) and not test.places(touched):
+            return Trial(fits=True)
         return self._judge(order, newcomer, test)
 
     def _is_late_without_followers(
@@ -263,10 +269,9 @@ class Forecast:
 
     def _late(self, order: Sequence[Item], newcomer: Item, test: Lateness) -> list[int]:
         """The places of those who are late."""
-        variance = self._variance(())
-        if not variance and newcomer.length is None and not self._waiting.whole_variance:
+        if self._is_certain(newcomer):
             return test.places(order)
-        spares = self._spares(order, variance, test)
+        spares = self._spares(order, self._variance(()), test)
         return [
             index
             for index, (item, spare) in enumerate(zip(order, spares, strict=True))
@@ -276,6 +281,11 @@ class Forecast:
                 else test.misses(test.due(item) + spare, item.deadline)
             )
         ]
+
+    def _is_certain(self, newcomer: Item) -> bool:
+        """Whether all lengths are known."""
+        uncertain = newcomer.length is not None or self._waiting.whole_variance
+        return not uncertain and not self._variance(())
 
     def _dues_untouched(self, test: Lateness) -> dict[int, float]:
         """What is due when if nobody joins, by the item's id; overwrites the items' times."""
