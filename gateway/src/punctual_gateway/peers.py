@@ -186,6 +186,8 @@ class Peers:
                 log.debug("peer %s cannot be heard: %s", url, error)
             except (AttributeError, LookupError, TypeError, ValueError) as error:
                 log.warning("peer %s said what cannot be understood: %r", url, error)
+            except Exception:  # a fault of ours must not make this one deaf for ever
+                log.exception("hearing peer %s failed", url)
             await asyncio.sleep(pause)
 
     async def _hear_all(self, url: str) -> float:
