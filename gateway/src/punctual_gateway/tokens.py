@@ -1,8 +1,8 @@
 """How many tokens a text has: counted with the model's tokenizer, or estimated from its bytes.
 
-Without a tokenizer a text counts one token for four ASCII bytes and one for each other byte. That
-is above what GPT-2's vocabulary needs for English prose (4.2 to 4.5 bytes a token) and its worst
-case elsewhere, so the prefill is rather over- than underestimated.
+Without a tokenizer a text counts one token for four ASCII bytes and one for each other byte. For
+English prose that is 1.0 of what GPT-2's vocabulary needs, for code and JSON 0.55, French 0.75,
+Chinese 1.4; with a vocabulary of 200,000 about 1.2, 0.8 to 1.1, 1.1 and 3.
 """
 
 from __future__ import annotations
