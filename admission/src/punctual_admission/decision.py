@@ -187,7 +187,7 @@ def _prediction(
         start = newcomer.start
         due = newcomer.end if policy.completes else newcomer.first_token
         # a forecast may be a moment old, and a start in it no longer to come
-        wait, service = max(start - now, 0.0), due - start
+        wait, service = start - now if start > now else 0.0, due - start
     budget, backlog = request.deadline - arrival, view.queued_work + view.running_work
     return Prediction(
         wait, service, margin, budget, now - arrival, backlog, pods, len(view.queue),
