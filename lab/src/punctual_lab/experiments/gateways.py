@@ -31,7 +31,7 @@ from punctual_lab.load.client import Target, build_session
 from punctual_lab.load.generator import run_load
 from punctual_lab.measures import quantile
 from punctual_lab.policies import PREDICTIVE, build_policy, write_policy
-from punctual_lab.processes import STOP_AT_ONCE, Stack, find_free_port, find_program
+from punctual_lab.processes import STOP_AT_ONCE, ProcessError, Stack, find_free_port, find_program
 from punctual_lab.report.document import Block, Command, TableBlock, Text
 from punctual_lab.simulate.gateways import Gateways
 from punctual_lab.simulate.world import PodSpec
@@ -56,6 +56,7 @@ SLOWER_PER_NEIGHBOUR = 0.1
 TELL_SECONDS = 0.002
 SECONDS, QUICK_SECONDS = 300.0, 60.0
 LIVE_SECONDS, QUICK_LIVE_SECONDS = 40.0, 10.0
+PEERS_SECONDS = 60.0
 LIVE_LOAD = 2.0
 SIMULATED_ENGINE = ("--engine", "sim", "--sim-step-ms", "8")
 LIVE_STEP, LIVE_PREFILL = 0.008, 0.0088
@@ -184,8 +185,12 @@ def _start_gateway(
 
 def _wait_for_peers(urls: Sequence[str], number: int) -> None:
     """Until each gateway hears the others: a gateway tries again every half second."""
+    limit = time.monotonic() + PEERS_SECONDS
     for url in urls:
-        while len(fetch_stats(url)["peers"]) < number:
+        while (heard := len(fetch_stats(url)["peers"])) < number:
+            if time.monotonic() > limit:
+                msg = f"{url} must hear {number} peers within {PEERS_SECONDS:.0f} s, hears {heard}"
+                raise ProcessError(msg)
             time.sleep(0.05)
 
 
