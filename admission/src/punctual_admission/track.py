@@ -231,11 +231,7 @@ class Track:
         step = self.step()
         if now <= self.time or step == 0.0:
             return
-        steps = -((self.time - now + _SAME) // step)
-        if not self.virtual:
-            # by its tokens the step has begun, however short ago: nobody joins it any more
-            steps = max(steps, 1.0)
-        steps = min(steps, self.ends[0][0] - self.virtual)
+        steps = min(-((self.time - now + _SAME) // step), self.ends[0][0] - self.virtual)
         self.virtual += steps
         self.time += steps * step
 

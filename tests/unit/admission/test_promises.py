@@ -85,12 +85,13 @@ def test_nothing_admitted_is_late_when_estimates_are_exact(
             assert lateness(record) <= TOLERANCE
 
 
-def test_a_step_that_has_only_just_begun_is_over_before_anybody_joins() -> None:
-    """52 steps of 15 ms sum up to a rounding error less than the time at which the second comes."""
+def test_whoever_comes_at_the_end_of_a_step_joins_at_once() -> None:
+    """52 steps of 15 ms have passed when the second comes: the next begins with its prefill."""
     policy = make_policy(estimate={"speed": "Fixed"}, overdue="Finish")
     load = [Arrival(0.75, 0, 64, 1.0), Arrival(1.55, 0, 1, 1 / 30)]
     world = play(policy, [ServiceModel((0.015, 0.015), 0.02)], load)
-    assert [record.outcome for record in world.records] == [Outcome.GOOD, Outcome.REFUSED]
+    assert [record.outcome for record in world.records] == [Outcome.GOOD, Outcome.GOOD]
+    assert world.records[1].ended == pytest.approx(1.57)
 
 
 def dense_world(seed: int) -> tuple[list[ServiceModel], list[Arrival], dict[str, Any]]:

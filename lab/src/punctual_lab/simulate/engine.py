@@ -194,7 +194,9 @@ class Engine(Generic[K]):
         """End the operation at the next boundary, where the batch may change."""
         if self._between or not self._steps:
             return
-        steps = 0 if now < self._begun else self._passed(now) + 1
+        steps = 0 if now < self._begun else self._passed(now)
+        if now - self._begun - steps * self._step > _SAME:
+            steps += 1
         if steps < self._steps:
             self._steps = steps
-            self.ends = self._begun + steps * self._step
+            self.ends = max(self._begun + steps * self._step, now)
