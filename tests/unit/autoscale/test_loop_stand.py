@@ -8,7 +8,7 @@ import pytest
 
 from loopstand.clock import ACCELERATION, SYNC_SECONDS, accelerate, quick, usual
 from loopstand.network import next_address, pod_address, reachable
-from loopstand.record import Look, behaviour_of, replay, steps
+from loopstand.record import Look, behaviour_of, replay, steps, without_flickers
 from punctual_lab.simulate.hpa import Rate, RateKind
 
 SPEC: dict[str, Any] = {
@@ -73,3 +73,9 @@ def test_pod_address_leads_back_to_the_process() -> None:
     address = next_address()
     assert address != next_address()
     assert reachable(f"http://{pod_address(address)}:8000") == f"http://{address}:8000"
+
+
+def test_a_count_that_flickers_for_a_look_is_none() -> None:
+    """One that stays for two looks is."""
+    counts = [(0.0, 1), (5.0, 3), (6.0, 4), (7.0, 3), (9.0, 4), (13.0, 3)]
+    assert without_flickers(counts, 4.0) == [(0.0, 1), (5.0, 3), (9.0, 4), (13.0, 3)]

@@ -106,6 +106,20 @@ def steps(counts: Iterable[tuple[float, int]]) -> list[tuple[float, int]]:
     return found
 
 
+def without_flickers(counts: list[tuple[float, int]], seconds: float) -> list[tuple[float, int]]:
+    """Without counts that were left for the one before them in less than so many seconds.
+
+    The status rounds the value, so that one between two counts can give the other one for a look.
+    """
+    found: list[tuple[float, int]] = []
+    for at, count in counts:
+        if len(found) > 1 and found[-2][1] == count and at - found[-1][0] < seconds:
+            found.pop()
+        else:
+            found.append((at, count))
+    return found
+
+
 def replay(looks: list[Look], spec: dict[str, Any]) -> list[tuple[float, int]]:
     """The counts that the laboratory's arithmetic sets on the recorded values.
 
