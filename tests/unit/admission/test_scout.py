@@ -257,6 +257,12 @@ def test_nobody_scouts_where_the_maximum_is_known_to_be_the_length() -> None:
     assert refused(offer(ledger, 1.0)).reason is Reason.DEADLINE_UNREACHABLE
 
 
+def test_who_is_refused_for_another_reason_is_no_scout() -> None:
+    ledger = grown()
+    ledger.draining = True
+    assert refused(offer(ledger, 1.0)).reason is Reason.DRAINING
+
+
 def test_who_would_fit_is_no_scout_when_another_is_in_the_way() -> None:
     """It was not refused for its length, but for the sake of a promise."""
     ledger = grown(WIDE)
