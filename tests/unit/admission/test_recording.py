@@ -19,7 +19,7 @@ from punctual_admission.policy import Mode, Policy, policy_from_spec
 from punctual_admission.pool import Foreign
 from punctual_admission.recording.codec import CodecError, decode, encode
 from punctual_admission.recording.player import CALLS, LogError, Player
-from punctual_admission.recording.recorder import RecordingLedger, record, stop
+from punctual_admission.recording.recorder import FORMAT, RecordingLedger, record, stop
 from punctual_admission.service_time import ServiceModel
 from punctual_admission.ticket import Request, State, Ticket
 
@@ -327,7 +327,7 @@ def test_after_a_gap_nothing_is_compared_and_the_dropped_lines_are_counted() -> 
     "line",
     [
         {"checkpoint": 99},
-        {"checkpoint": 1, "t": 0, "seed": 1, "state": ["x"]},
+        {"checkpoint": FORMAT, "t": 0, "seed": 1, "state": ["x"]},
         {"t": 0.0, "before": [["dance", 0.0]]},
         {"t": 0.0, "before": [["token", 0.0, 99, 1]]},
         {"t": 0.0, "before": [["policy", None, 5]]},
@@ -340,6 +340,11 @@ def test_a_line_that_makes_no_sense_is_named(line: dict[str, Any]) -> None:
     player = lines.play()
     with pytest.raises(LogError, match="must be"):
         player.feed(line)
+
+
+def test_a_log_of_another_format_names_the_version_that_reads_it() -> None:
+    with pytest.raises(LogError, match=r"must be 2, got 1; .* version that wrote it, 0\.9"):
+        Player().feed({"checkpoint": 1, "t": 0.0, "version": "0.9"})
 
 
 def test_every_member_of_a_ledger_is_recorded_or_known_to_change_nothing() -> None:

@@ -90,7 +90,10 @@ class Player:
 
     def _take_checkpoint(self, line: Line) -> None:
         if line["checkpoint"] != FORMAT:
-            raise LogError(f"the log's format must be {FORMAT}, got {line['checkpoint']!r}")
+            raise LogError(
+                f"the log's format must be {FORMAT}, got {line['checkpoint']!r}; it is read by the "
+                f"version that wrote it, {line.get('version', 'which it does not name')}"
+            )
         self.dropped += line.get("dropped", 0)
         if self.ledger is not None and not line.get("dropped"):
             replayed = encode_state(self.ledger)

@@ -28,7 +28,7 @@ from punctual_admission.recording.codec import encode
 from punctual_admission.service_time import ServiceModel
 from punctual_admission.ticket import Prediction, Refusal, Request, Ticket
 
-FORMAT = 1
+FORMAT = 2
 MOST_PENDING = 500
 """Calls without a decision after which a line is written for them alone."""
 NOT_STATE = frozenset({"_ended", "_rng", "_forecast", "_tape", "pods"})
