@@ -9,7 +9,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from charts.tools.panels import ROWS, Panel
+from charts.tools.panel import Panel
+from charts.tools.panels import ROWS
 
 Json = dict[str, Any]
 

@@ -23,6 +23,7 @@ from punctual_admission.accounts import Accounts
 from punctual_admission.decision import Admission, decide
 from punctual_admission.displacement import find_passing
 from punctual_admission.forecast import EPSILON, Forecast, Lateness, choose
+from punctual_admission.known_pods import KnownPods
 from punctual_admission.line import Ahead
 from punctual_admission.margin import Margin
 from punctual_admission.memory import free_memory, memory_wait, reservation
@@ -30,10 +31,9 @@ from punctual_admission.outcomes import Outcome, Reason
 from punctual_admission.output_length import OutputLength, OutputLengths
 from punctual_admission.peers import Peers
 from punctual_admission.policy import Mode, Policy, Speed
-from punctual_admission.pool import Pod, work_left
+from punctual_admission.pool import Pod
 from punctual_admission.regret import GIVEN_UP, Regret
 from punctual_admission.scout import Scouts
-from punctual_admission.service_time import ServiceModel, SpeedRatio
 from punctual_admission.shared_queue import SharedQueue, by_order
 from punctual_admission.ticket import ENDED, QUEUED, RUNNING, Refusal, Request, Ticket
 from punctual_admission.track import NEVER, Track, item_of, joined
@@ -45,7 +45,7 @@ START_CHANCE = 0.5
 """Who has waited is started if its answer, of a length not known, fits with this probability."""
 
 
-class Ledger(SharedQueue):
+class Ledger(SharedQueue, KnownPods):
     """Queue, tickets and pods behind one policy; implements `view.PoolView`."""
 
     def __init__(
@@ -70,7 +70,6 @@ class Ledger(SharedQueue):
         self._rng = random.Random() if rng is None else rng
         self._pods: dict[str, Pod] = {}
         self.pods: Sequence[Pod] = ()
-        """Pods that can take work."""
         self._queue: list[Ticket] = []
         self._sequence = 0
         self._queued_work = 0.0
@@ -80,21 +79,6 @@ class Ledger(SharedQueue):
         self._regret = Regret()
 
     # --- what the decision reads -------------------------------------------------------------
-
-    @property
-    def all_pods(self) -> Sequence[Pod]:
-        """Every known pod."""
-        return list(self._pods.values())
-
-    @property
-    def running_work(self) -> float:
-        """GPU-seconds still to be done for running requests."""
-        return sum([work_left(pod) for pod in self.pods], 0.0)
-
-    @property
-    def running(self) -> int:
-        """How many of our requests run."""
-        return sum([len(pod.residents) for pod in self._pods.values()])
 
     @property
     def margin(self) -> float:
@@ -277,45 +261,6 @@ class Ledger(SharedQueue):
                     self._forget_elsewhere(ticket)
                 else:
                     self._expire(ticket, now)
-
-    # --- pods --------------------------------------------------------------------------------
-
-    def join_pod(self, pod_id: str, model: ServiceModel, now: float, ratio: float = 1.0) -> Pod:
-        """A pod came; its probe measured `ratio`. A known pod keeps its residents."""
-        known = self._pods.get(pod_id)
-        if known is None:
-            tracking = self.policy.estimate.speed is Speed.TRACKING
-            speed = SpeedRatio(ratio, tracking=tracking)
-            known = self._pods[pod_id] = Pod(pod_id, model, speed, step_started=now)
-        else:
-            known.replace_model(model)
-        known.available, known.gone = True, False
-        self._pods_changed()
-        return known
-
-    def suspend_pod(self, pod_id: str) -> None:
-        """The pod's state is unknown: no new work goes there, what runs there goes on."""
-        pod = self._pods.get(pod_id)
-        if pod is not None and pod.available:
-            pod.available = False
-            self._pods_changed()
-
-    def leave_pod(self, pod_id: str) -> Sequence[Ticket]:
-        """The pod is gone: returns its running tickets, for the driver to move or end."""
-        pod = self._pods.get(pod_id)
-        if pod is None:
-            return ()
-        pod.available, pod.gone = False, True
-        if not pod.residents:
-            del self._pods[pod_id]
-        self._pods_changed()
-        return list(pod.residents.values())
-
-    def observe_memory(self, pod_id: str, tokens: int | None) -> None:
-        """How many tokens of key-value memory a pod has; None: it does not tell."""
-        pod = self._pods.get(pod_id)
-        if pod is not None:
-            pod.memory_tokens = tokens
 
     # --- policy ------------------------------------------------------------------------------
 
@@ -522,14 +467,5 @@ class Ledger(SharedQueue):
         self.end(ticket, Outcome.EXPIRED, now, Reason.DEADLINE_EXCEEDED)
         self._ended(ticket)
 
-    def _pod_of(self, ticket: Ticket) -> Pod:
-        if ticket.state is not RUNNING or ticket.pod is None:
-            raise RuntimeError(f"ticket {ticket.request.id} must run, it is {ticket.state}")
-        return self._pods[ticket.pod]
-
     def _changed(self) -> None:
         self._forecast = None
-
-    def _pods_changed(self) -> None:
-        self.pods = [pod for pod in self._pods.values() if pod.available]
-        self._changed()

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from charts.tools.dashboard import WIDTH, build_dashboard
-from charts.tools.panels import ROWS, SELECTOR
+from charts.tools.panel import SELECTOR
+from charts.tools.panels import ROWS
 from punctual_admission.outcomes import Outcome
 
 Json = dict[str, Any]
