@@ -104,6 +104,25 @@ def build_poisson_trace(
     return _with_lengths(times, rng, mix, prompt_tokens, deadline_ms)
 
 
+def fit_to_work(
+    trace: Trace, seconds_by_tokens: dict[int, float], work_seconds: float, duration_seconds: float
+) -> Trace:
+    """The first requests of `trace` that together take `work_seconds`, drawn out to a duration.
+
+    A trace of some hundred requests, few of them long, asks for a tenth more or less than its rate
+    says. Fitted, its load is the one that was meant, to half a request; the pattern of its arrivals
+    is as drawn, in a uniformly scaled time. A trace that asks for less is returned as it is.
+    """
+    taken = 0.0
+    for index, request in enumerate(trace):
+        own = seconds_by_tokens[request.max_tokens]
+        if taken + own / 2 > work_seconds:
+            scale = duration_seconds / request.at_seconds
+            return tuple(replace(one, at_seconds=one.at_seconds * scale) for one in trace[:index])
+        taken += own
+    return trace
+
+
 def build_burst_trace(
     *,
     count: int,

@@ -16,6 +16,7 @@ from punctual_lab.traces import (
     build_burst_trace,
     build_periodic_burst_trace,
     build_poisson_trace,
+    fit_to_work,
     offered_seconds,
     rate_for_load,
     read_recorded_trace,
@@ -95,6 +96,27 @@ def test_load_is_rate_times_mean_service() -> None:
     rate = rate_for_load(2.0, mean)
     trace = build_poisson_trace(rate_per_second=rate, duration_seconds=2000, seed=5)
     assert offered_seconds(trace, seconds) / 2000 == pytest.approx(2.0, rel=0.05)
+
+
+@given(st.integers(0, 1000))
+def test_a_fitted_trace_asks_for_the_work_within_its_duration(seed: int) -> None:
+    """To half a request; its requests are the first that were drawn, evenly drawn out."""
+    seconds = {4: 0.04, 16: 0.13, 64: 0.5}
+    drawn = build_poisson_trace(rate_per_second=15, duration_seconds=60, seed=seed)
+    fitted = fit_to_work(drawn, seconds, 40.0, 20.0)
+    assert offered_seconds(fitted, seconds) == pytest.approx(40.0, abs=0.25)
+    assert 0 < len(fitted) < len(drawn)
+    assert fitted[-1].at_seconds < 20
+    scale = fitted[0].at_seconds / drawn[0].at_seconds
+    for one, other in zip(fitted, drawn, strict=False):
+        assert one.max_tokens == other.max_tokens
+        assert one.at_seconds == pytest.approx(other.at_seconds * scale)
+
+
+def test_a_trace_that_asks_for_less_is_not_drawn_out() -> None:
+    """There is no work to add."""
+    drawn = build_poisson_trace(rate_per_second=15, duration_seconds=2, seed=1)
+    assert fit_to_work(drawn, {4: 0.04, 16: 0.13, 64: 0.5}, 1000.0, 2.0) == drawn
 
 
 @pytest.mark.parametrize(("load", "mean"), [(0.0, 1.0), (1.0, 0.0), (-1.0, 1.0)])

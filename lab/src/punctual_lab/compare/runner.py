@@ -30,6 +30,7 @@ from punctual_lab.traces import (
     TraceRequest,
     build_burst_trace,
     build_poisson_trace,
+    fit_to_work,
     offered_seconds,
     rate_for_load,
 )
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
 SERVED_NAME = "lab"
 BARE_OFFSET_SECONDS = 0.02
+DRAWN = 3
+"""So many times the plan's seconds are drawn, to be fitted to its load."""
 
 
 def run_comparison(
@@ -82,15 +85,16 @@ def run_comparison(
 
 
 def build_plan_trace(plan: ComparisonPlan, service_seconds: dict[int, float]) -> Trace:
-    """Build the seeded trace whose rate offers the plan's load at the measured service times."""
-    return build_poisson_trace(
+    """Build the seeded trace that offers the plan's load at the measured service times."""
+    drawn = build_poisson_trace(
         rate_per_second=rate_for_load(plan.load, plan.mix.mean_of(service_seconds)),
-        duration_seconds=plan.seconds,
+        duration_seconds=DRAWN * plan.seconds,
         seed=plan.seed,
         mix=plan.mix,
         prompt_tokens=plan.prompt_tokens,
         deadline_ms=plan.deadline_ms,
     )
+    return fit_to_work(drawn, service_seconds, plan.load * plan.seconds, plan.seconds)
 
 
 def describe_service(service: dict[int, float], trace: Trace, plan: ComparisonPlan) -> str:
