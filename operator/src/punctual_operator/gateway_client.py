@@ -12,7 +12,7 @@ import aiohttp
 
 from punctual_operator.names import HTTP_PORT
 from punctual_operator.observed import GatewayPod
-from punctual_operator.replies import read_object
+from punctual_operator.replies import ask
 from punctual_operator.reports import GatewayReport, read_report
 
 TIMEOUT = aiohttp.ClientTimeout(total=1.5)
@@ -84,9 +84,7 @@ class GatewayClient:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(force_close=True, limit=32), timeout=TIMEOUT
             )
-        host = f"[{address}]" if ":" in address else address
-        async with self._session.get(f"http://{host}:{HTTP_PORT}/stats") as response:
-            return await read_object(response, "/stats", MAXIMUM_BYTES)
+        return await ask(self._session, address, HTTP_PORT, "/stats", MAXIMUM_BYTES)
 
 
 def _is_due(answer: Answer, pod: GatewayPod, generation: int, oldest: float) -> bool:

@@ -18,7 +18,7 @@ from punctual_operator.api import Api, ApiError
 from punctual_operator.kinds import POD, POLICY
 from punctual_operator.names import policy_of
 from punctual_operator.observed import GatewayPod, read_pod
-from punctual_operator.replies import read_object
+from punctual_operator.replies import ask
 
 log = logging.getLogger(__name__)
 
@@ -128,9 +128,7 @@ class Sources:
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=AT_ONCE)
             self._session = aiohttp.ClientSession(connector=connector, timeout=TIMEOUT)
-        host = f"[{address}]" if ":" in address else address
-        async with self._session.get(f"http://{host}:{self._port}/signals") as response:
-            return await read_object(response, "/signals", MAXIMUM_BYTES)
+        return await ask(self._session, address, self._port, "/signals", MAXIMUM_BYTES)
 
     def _note(self) -> None:
         now, unread = time.monotonic(), 0
