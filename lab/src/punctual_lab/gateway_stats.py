@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import time
 import urllib.request
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
+
+from punctual_lab.processes import ProcessError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LOOK_EVERY = 0.02
 LONGEST = 30.0
@@ -26,14 +31,27 @@ def fetch_stats(url: str) -> dict[str, Any]:
     return stats
 
 
+def wait_for(url: str, lacking: Callable[[dict[str, Any]], str], seconds: float) -> None:
+    """Until `lacking` says nothing of the gateway's numbers.
+
+    Raises ProcessError with what it says when the time is over.
+    """
+    end = time.monotonic() + seconds
+    while lack := lacking(fetch_stats(url)):
+        if time.monotonic() > end:
+            raise ProcessError(f"{url} {lack} within {seconds:g} s")
+        time.sleep(LOOK_EVERY)
+
+
 def wait_idle(url: str) -> None:
-    """Until the gateway knows that nobody runs on its pods, past it neither. Raises TimeoutError.
+    """Until the gateway knows that nobody runs on its pods, past it neither. Raises ProcessError.
 
     It hears of what others had run there with its next look at a pod, and leaves the slot until
     then.
     """
-    end = time.monotonic() + LONGEST
-    while any(pod.get("running") or pod.get("foreign") for pod in fetch_stats(url)["pods"]):
-        if time.monotonic() > end:
-            raise TimeoutError(f"{url} must see its pods idle within {LONGEST:g} s")
-        time.sleep(LOOK_EVERY)
+    wait_for(url, _busy, LONGEST)
+
+
+def _busy(stats: dict[str, Any]) -> str:
+    busy = any(pod.get("running") or pod.get("foreign") for pod in stats["pods"])
+    return "must see its pods idle" if busy else ""

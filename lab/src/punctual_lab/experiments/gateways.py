@@ -11,7 +11,6 @@ import asyncio
 import random
 import re
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 from punctual_admission.outcomes import Outcome
@@ -26,12 +25,12 @@ from punctual_lab.experiments.frame import (
     run_experiment,
 )
 from punctual_lab.experiments.tally import add_tallies, share_good, tally
-from punctual_lab.gateway_stats import fetch, fetch_stats
+from punctual_lab.gateway_stats import fetch, wait_for
 from punctual_lab.load.client import Target, build_session
 from punctual_lab.load.generator import run_load
 from punctual_lab.measures import quantile
 from punctual_lab.policies import PREDICTIVE, build_policy, write_policy
-from punctual_lab.processes import STOP_AT_ONCE, ProcessError, Stack, find_free_port, find_program
+from punctual_lab.processes import STOP_AT_ONCE, Stack, find_free_port, find_program
 from punctual_lab.report.document import Block, Command, TableBlock, Text
 from punctual_lab.simulate.gateways import Gateways
 from punctual_lab.simulate.world import PodSpec
@@ -185,13 +184,13 @@ def _start_gateway(
 
 def _wait_for_peers(urls: Sequence[str], number: int) -> None:
     """Until each gateway hears the others: a gateway tries again every half second."""
-    limit = time.monotonic() + PEERS_SECONDS
+
+    def lacking(stats: Summary) -> str:
+        heard = len(stats["peers"])
+        return f"must hear {number} peers, hears {heard}," if heard < number else ""
+
     for url in urls:
-        while (heard := len(fetch_stats(url)["peers"])) < number:
-            if time.monotonic() > limit:
-                msg = f"{url} must hear {number} peers within {PEERS_SECONDS:.0f} s, hears {heard}"
-                raise ProcessError(msg)
-            time.sleep(0.05)
+        wait_for(url, lacking, PEERS_SECONDS)
 
 
 async def _play_live(trace: Trace, urls: Sequence[str], seed: int) -> list[RequestRow]:
