@@ -76,7 +76,7 @@ def _size(text: str) -> int:
 
 
 def estimate(text: str) -> int:
-    """Tokens of a text by its bytes; rather too many than too few."""
+    """Tokens of a text by its bytes; how far off for what is said above."""
     total = _size(text)
     if text.isascii():
         return -(-total // ASCII_BYTES_PER_TOKEN)
